@@ -1,0 +1,1 @@
+"""wgburn_runtime: WebGPU drivers, buffers, programs and launches. Knows no tensor."""

@@ -1,0 +1,1 @@
+"""wgburn_shaders: WGSL templates, the math library and the strict renderer. Knows no tensor and no device."""
