@@ -119,4 +119,4 @@ def link(body: str) -> str:
             hint = f"; close matches: {', '.join(close)}" if close else ""
             raise KeyError(f"the WGSL library has no function {name}{hint}")
     used = sorted({name for name in _OUR_NAME.findall(code) if name in library} - own)
-    return _linked(tuple(used), own & library.keys())
+    return _linked(tuple(used), own.intersection(library))
