@@ -1,0 +1,80 @@
+"""What a kernel builder hands to lowering, and the tile and split arithmetic shared by builders."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class KernelBody(NamedTuple):
+    """WGSL text that uses `P.<field>`, `ld<i>`, `st0` and is complete but for those.
+
+    `params` are the fields of the uniform struct in order, as (name, "u32" | "i32" | "f32").
+    """
+
+    wgsl: str
+    params: tuple[tuple[str, str], ...]
+    workgroup: tuple[int, int, int]
+
+
+#: Parameter values by field name, and the number of workgroups (before folding to two dimensions).
+Launch = tuple[dict[str, int], int]
+
+#: Threads that keep a GPU busy: tiles shrink, then inner dimensions are split, to get near it.
+WANTED_THREADS = 2048
+#: Most partial planes of a split inner dimension, and most partial sums in all.
+MAX_SPLITS = 1024
+MAX_PARTIALS = 1 << 22
+
+
+class Tile(NamedTuple):
+    tm: int  # rows of outputs a thread
+    tn: int  # columns of outputs a thread
+    wx: int  # lanes of a workgroup along columns
+    wy: int  # lanes of a workgroup along rows
+
+
+def unsigned(*names: str) -> tuple[tuple[str, str], ...]:
+    """Parameter fields that are all u32."""
+    return tuple((name, "u32") for name in names)
+
+
+def ceil_div(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+def product(sizes: Sequence[int]) -> int:
+    result = 1
+    for size in sizes:
+        result *= size
+    return result
+
+
+def threads(tile: Tile, rows: int, cols: int, planes: int) -> int:
+    return planes * ceil_div(rows, tile.tm) * ceil_div(cols, tile.tn)
+
+
+def pick_tile(rows: int, cols: int, planes: int) -> Tile:
+    """The largest tile that fits `planes` outputs of [rows, cols] and leaves enough threads."""
+    if rows <= 4:
+        tm = 1 if rows <= 1 else 2 if rows == 2 else 4
+        wide = planes * ceil_div(cols, 4) >= WANTED_THREADS
+        return Tile(tm, 4 if wide else 1, 64, 1)
+    if cols <= 4:
+        tn = 1 if cols <= 1 else 2 if cols == 2 else 4
+        tall = planes * ceil_div(rows, 4) >= WANTED_THREADS
+        return Tile(4 if tall else 1, tn, 1, 64)
+    for tm, tn in ((8, 8), (8, 4), (4, 4), (4, 2), (2, 2)):
+        tile = Tile(tm, tn, 8, 8)
+        if tm <= rows and tn <= cols and threads(tile, rows, cols, planes) >= WANTED_THREADS:
+            return tile
+    return Tile(2, 2, 8, 8)
+
+
+def pick_splits(tile: Tile, rows: int, cols: int, planes: int, units: int, smallest: int) -> int:
+    """How many slices of an inner dimension of `units` steps to sum apart; 1 = don't split."""
+    busy = threads(tile, rows, cols, planes)
+    if busy >= WANTED_THREADS:
+        return 1
+    room = MAX_PARTIALS // max(1, rows * cols * planes)
+    return max(1, min(ceil_div(2 * WANTED_THREADS, busy), units // smallest, room, MAX_SPLITS))

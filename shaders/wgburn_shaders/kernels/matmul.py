@@ -1,0 +1,97 @@
+"""Matrix product over strided, batched, broadcast operands, with optional split of k.
+
+Owns: the spec (the structure in the text), the default for given sizes, the launch arithmetic.
+Inputs: 0 = A, 1 = B. Output: dense [batch..., m, n]; with `split` [splits, batch..., m, n] partial
+sums, to be added up by a reduction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import NamedTuple
+
+from wgburn_shaders.kernels.body import (
+    KernelBody,
+    Launch,
+    Tile,
+    ceil_div,
+    pick_splits,
+    pick_tile,
+    product,
+    unsigned,
+)
+from wgburn_shaders.render import render
+
+#: Inner length of a two-level sum, and the inner dimension above which float sums take two levels.
+FLUSH = 512
+FLUSH_ABOVE = 2048
+#: The shortest slice of the inner dimension that is worth a partial sum.
+MIN_CHUNK = 128
+
+
+class MatmulSpec(NamedTuple):
+    acc: str  # "f32" | "i32" | "u32"
+    batch_rank: int
+    tm: int = 4
+    tn: int = 4
+    wx: int = 8
+    wy: int = 8
+    split: bool = False  # write partial sums, one plane a slice of k
+    flush: int = 0  # length of the inner level of a two-level sum; 0 = one level
+
+
+def choose(
+    acc: str, batch: Sequence[int], m: int, n: int, k: int, tile: Tile | None = None
+) -> tuple[MatmulSpec, int]:
+    """The default spec for these sizes and its number of splits (1 unless the spec splits)."""
+    planes = product(batch)
+    tile = tile or pick_tile(m, n, planes)
+    splits = pick_splits(tile, m, n, planes, k, MIN_CHUNK)
+    long = acc == "f32" and ceil_div(k, splits) > FLUSH_ABOVE
+    return MatmulSpec(acc, len(batch), *tile, splits > 1, FLUSH if long else 0), splits
+
+
+@cache
+def build(spec: MatmulSpec) -> KernelBody:
+    names = ["groups", "tiles_m", "tiles_n", "m", "n", "k", "a_off", "b_off"]
+    names += ["a_sm", "a_sk", "b_sk", "b_sn"]
+    if spec.split:
+        names += ["batch", "k_chunk"]
+    for d in range(spec.batch_rank):
+        names += [f"n_b{d}", f"a_sb{d}", f"b_sb{d}"]
+    wgsl = render("matmul.wgsl", **spec._asdict())
+    return KernelBody(wgsl, unsigned(*names), (spec.wx, spec.wy, 1))
+
+
+def launch(
+    spec: MatmulSpec,
+    batch: Sequence[int],
+    m: int,
+    n: int,
+    k: int,
+    a_strides: Sequence[int],
+    b_strides: Sequence[int],
+    a_off: int = 0,
+    b_off: int = 0,
+    splits: int = 1,
+) -> Launch:
+    """Strides are in elements: a [batch..., m, k], b [batch..., k, n]; 0 broadcasts."""
+    rank = spec.batch_rank
+    if len(batch) != rank or len(a_strides) != rank + 2 or len(b_strides) != rank + 2:
+        raise ValueError(
+            f"matmul: spec has batch rank {rank}, got batch {tuple(batch)}, "
+            f"a strides {tuple(a_strides)}, b strides {tuple(b_strides)}"
+        )
+    if splits != 1 and not spec.split:
+        raise ValueError(f"matmul: {splits} splits need a spec with split=True")
+    tiles_m, tiles_n = ceil_div(m, spec.tm * spec.wy), ceil_div(n, spec.tn * spec.wx)
+    groups = product(batch) * splits * tiles_m * tiles_n
+    values = {"groups": groups, "tiles_m": tiles_m, "tiles_n": tiles_n, "m": m, "n": n, "k": k}
+    values |= {"a_off": a_off, "a_sm": a_strides[rank], "a_sk": a_strides[rank + 1]}
+    values |= {"b_off": b_off, "b_sk": b_strides[rank], "b_sn": b_strides[rank + 1]}
+    if spec.split:
+        values |= {"batch": product(batch), "k_chunk": ceil_div(k, splits)}
+    for d in range(rank):
+        values |= {f"n_b{d}": batch[d], f"a_sb{d}": a_strides[d], f"b_sb{d}": b_strides[d]}
+    return values, groups
