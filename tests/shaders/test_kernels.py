@@ -7,10 +7,11 @@ from typing import Any
 import jinja2
 import numpy as np
 import pytest
+import torch
 from kernel_harness import run
 from numpy.typing import NDArray
-from wgburn_shaders.kernels import matmul
-from wgburn_shaders.kernels.body import Tile
+from wgburn_shaders.kernels import conv, matmul
+from wgburn_shaders.kernels.body import MAX_TRIPS, Tile
 from wgburn_shaders.render import render
 
 
@@ -42,7 +43,11 @@ def test_undefined_names_are_errors() -> None:
 
 
 def multiply(
-    a: NDArray[Any], b: NDArray[Any], tile: Tile | None = None, splits: int | None = None
+    a: NDArray[Any],
+    b: NDArray[Any],
+    tile: Tile | None = None,
+    splits: int | None = None,
+    flush: int = 0,
 ) -> NDArray[Any]:
     """a @ b through the kernel, with views passed by strides of their contiguous base."""
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
@@ -52,7 +57,7 @@ def multiply(
     acc = {"f": "f32", "i": "i32", "u": "u32"}[a.dtype.kind]
     spec, chosen = matmul.choose(acc, batch, m, n, k, tile)
     splits = splits or chosen
-    spec = spec._replace(split=splits > 1)
+    spec = spec._replace(split=splits > 1, flush=spec.flush or flush)
     launch = matmul.launch(
         spec, batch, m, n, k, element_strides(av), element_strides(bv), splits=splits
     )
@@ -107,14 +112,21 @@ def test_matmul_integers_wrap() -> None:
     np.testing.assert_array_equal(multiply(u, v), u @ v)
 
 
-@pytest.mark.parametrize("splits", [1, None])
-def test_matmul_long_sums_stay_accurate(splits: int | None) -> None:
+@pytest.mark.parametrize(
+    "k,splits,flush", [(150_000, None, 0), (150_000, 5, 512), (30_000, 1, 512)]
+)
+def test_matmul_long_sums_stay_accurate(k: int, splits: int | None, flush: int) -> None:
     # Equal terms round the same way at every step: the worst case of a running float32 sum.
-    a, b = np.full((4, 150_000), 0.1, np.float32), np.full((150_000, 5), 0.3, np.float32)
-    want = a.astype(np.float64) @ b
-    close(multiply(a, b, splits=splits), want, tol=1e-5)
-    a, b = normal(6, 150_000), normal(150_000, 5, seed=1)
-    close(multiply(a, b, splits=splits), a.astype(np.float64) @ b, tol=1e-5)
+    a, b = np.full((4, k), 0.1, np.float32), np.full((k, 5), 0.3, np.float32)
+    close(multiply(a, b, None, splits, flush), a.astype(np.float64) @ b, tol=1e-5)
+    a, b = normal(6, k), normal(k, 5, seed=1)
+    close(multiply(a, b, None, splits, flush), a.astype(np.float64) @ b, tol=1e-5)
+
+
+def test_long_inner_dimensions_are_split_or_summed_in_two_levels() -> None:
+    spec, splits = matmul.choose("f32", (), 1024, 1024, 150_000)
+    assert spec.split and spec.flush and 150_000 / splits <= MAX_TRIPS
+    assert matmul.choose("f32", (), 1024, 1024, 1024) == (spec._replace(split=False, flush=0), 1)
 
 
 def test_matmul_empty_inner_dimension_is_zero() -> None:
@@ -125,3 +137,91 @@ def test_matmul_empty_inner_dimension_is_zero() -> None:
     np.testing.assert_array_equal(
         run(matmul.build(spec), [one, one], (3, 4), np.float32, launch), np.zeros((3, 4))
     )
+
+
+# -- convolution ----------------------------------------------------------------------------------
+
+CONV_CASES = [
+    # n, c, o, size, kernel, stride, pad, dilation, groups
+    (2, 3, 5, (11,), (3,), (1,), (0,), (1,), 1),
+    (2, 4, 6, (13,), (4,), (2,), (3,), (2,), 2),
+    (2, 1, 64, (9, 10), (3, 3), (1, 1), (0, 0), (1, 1), 1),
+    (1, 5, 9, (8, 7), (3, 2), (1, 1), (1, 1), (1, 1), 1),
+    (3, 6, 4, (10, 9), (3, 3), (2, 3), (1, 2), (2, 1), 2),
+    (2, 8, 8, (7, 7), (3, 3), (1, 1), (1, 1), (1, 1), 8),
+    (2, 4, 12, (6, 5), (1, 1), (1, 1), (0, 0), (1, 1), 1),
+    (1, 3, 4, (9, 9), (2, 2), (3, 3), (0, 0), (1, 1), 1),
+    (1, 2, 3, (5, 6, 4), (3, 2, 3), (1, 2, 1), (1, 0, 1), (1, 1, 1), 1),
+    (1, 4, 4, (4, 4, 5), (2, 2, 2), (2, 1, 2), (1, 1, 0), (1, 2, 1), 2),
+    (1, 1, 1, (1, 1), (1, 1), (1, 1), (0, 0), (1, 1), 1),
+]
+
+
+def conv_reference(
+    case: tuple[Any, ...],
+) -> tuple[list[NDArray[np.float32]], list[NDArray[np.float64]], conv.ConvSizes]:
+    """x, w, g and torch's y, dx, dw in float64 for one case."""
+    n, c, o, size, kernel, stride, pad, dilation, groups = case
+    call = getattr(torch.nn.functional, f"conv{len(size)}d")
+    arrays = [normal(n, c, *size), normal(o, c // groups, *kernel, seed=1)]
+    x, w = (torch.tensor(a, dtype=torch.float64, requires_grad=True) for a in arrays)
+    y = call(x, w, None, stride, pad, dilation, groups)
+    arrays.append(normal(*y.shape, seed=2))
+    y.backward(torch.tensor(arrays[2], dtype=torch.float64))
+    sizes = conv.ConvSizes(n, c, o, size, tuple(y.shape[2:]), pad, groups)
+    return arrays, [y.detach().numpy(), x.grad.numpy(), w.grad.numpy()], sizes
+
+
+def convolve(
+    kind: str,
+    case: tuple[Any, ...],
+    sizes: conv.ConvSizes,
+    inputs: list[NDArray[Any]],
+    shape: tuple[int, ...],
+    tile: Tile | None = None,
+    splits: int | None = None,
+    flush: bool = False,
+) -> NDArray[Any]:
+    kernel, stride, dilation = case[4], case[5], case[7]
+    spec, chosen = conv.choose(kind, "f32", kernel, stride, dilation, sizes, tile)
+    splits = splits or chosen
+    spec = spec._replace(split=splits > 1, flush=spec.flush or flush)
+    strides = [element_strides(a) for a in inputs]
+    launch = conv.launch(spec, sizes, *strides, splits=splits)
+    bases = [a if a.base is None else a.base for a in inputs]
+    full = (splits, *shape) if spec.split else shape
+    out = run(conv.build(spec), bases, full, np.float32, launch)
+    return out.sum(0) if spec.split else out
+
+
+@pytest.mark.parametrize("tile", [None, Tile(8, 8, 8, 8)])
+@pytest.mark.parametrize("case", CONV_CASES)
+def test_convolution_and_its_gradients(case: tuple[Any, ...], tile: Tile | None) -> None:
+    (x, w, g), (y, dx, dw), sizes = conv_reference(case)
+    close(convolve(conv.FORWARD, case, sizes, [x, w], y.shape, tile), y)
+    close(convolve(conv.INPUT_GRAD, case, sizes, [g, w], dx.shape, tile), dx)
+    close(convolve(conv.WEIGHT_GRAD, case, sizes, [g, x], dw.shape, tile), dw)
+
+
+@pytest.mark.parametrize("case", [CONV_CASES[1], CONV_CASES[4], CONV_CASES[8]])
+def test_convolution_two_level_sums_splits_and_views(case: tuple[Any, ...]) -> None:
+    (x, w, g), (y, dx, dw), sizes = conv_reference(case)
+    # The same values in memory with the first two dimensions swapped.
+    x, w, g = (np.ascontiguousarray(a.swapaxes(0, 1)).swapaxes(0, 1) for a in (x, w, g))
+    close(convolve(conv.FORWARD, case, sizes, [x, w], y.shape, flush=True), y)
+    close(convolve(conv.INPUT_GRAD, case, sizes, [g, w], dx.shape, flush=True), dx)
+    for splits in (2, 3):
+        got = convolve(conv.WEIGHT_GRAD, case, sizes, [g, x], dw.shape, None, splits, flush=True)
+        close(got, dw)
+
+
+def test_weight_gradient_over_many_pixels_stays_accurate() -> None:
+    case = (4, 1, 2, (200, 190), (3, 3), (1, 1), (1, 1), (1, 1), 1)
+    (x, _, g), (_, _, dw), sizes = conv_reference(case)
+    spec, splits = conv.choose(conv.WEIGHT_GRAD, "f32", (3, 3), (1, 1), (1, 1), sizes)
+    assert spec.split
+    assert sizes.n * 200 * 190 / splits <= MAX_TRIPS
+    close(convolve(conv.WEIGHT_GRAD, case, sizes, [g, x], dw.shape), dw, tol=1e-5)
+    one = (1, 1, 1, (300,), (2,), (1,), (0,), (1,), 1)
+    (x, _, g), (_, _, dw), sizes = conv_reference(one)
+    close(convolve(conv.WEIGHT_GRAD, one, sizes, [g, x], dw.shape), dw)

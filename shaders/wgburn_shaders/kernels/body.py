@@ -17,7 +17,7 @@ class KernelBody(NamedTuple):
     workgroup: tuple[int, int, int]
 
 
-#: Parameter values by field name, and the number of workgroups (before folding to two dimensions).
+#: Parameter values by field name, and the number of workgroups (before folding into 2-D).
 Launch = tuple[dict[str, int], int]
 
 #: Threads that keep a GPU busy: tiles shrink, then inner dimensions are split, to get near it.
@@ -25,6 +25,9 @@ WANTED_THREADS = 2048
 #: Most partial planes of a split inner dimension, and most partial sums in all.
 MAX_SPLITS = 1024
 MAX_PARTIALS = 1 << 22
+#: Loop trips that one invocation may make, all its loops together. Lavapipe silently leaves loops
+#: after 65,535 (measured; nested and later loops share the count), so split longer work.
+MAX_TRIPS = 32768
 
 
 class Tile(NamedTuple):
@@ -50,31 +53,42 @@ def product(sizes: Sequence[int]) -> int:
     return result
 
 
+def power_of_two(size: int) -> int:
+    """The smallest power of two that is at least `size`."""
+    return 1 << max(0, size - 1).bit_length()
+
+
 def threads(tile: Tile, rows: int, cols: int, planes: int) -> int:
     return planes * ceil_div(rows, tile.tm) * ceil_div(cols, tile.tn)
 
 
-def pick_tile(rows: int, cols: int, planes: int) -> Tile:
-    """The largest tile that fits `planes` outputs of [rows, cols] and leaves enough threads."""
+def pick_tile(rows: int, cols: int, planes: int, slices: int = 1) -> Tile:
+    """The largest tile that fits `planes` outputs of [rows, cols] and leaves enough threads.
+
+    `slices` says into how many parts the inner dimension could be split to get more of them.
+    """
     if rows <= 4:
         tm = 1 if rows <= 1 else 2 if rows == 2 else 4
-        wide = planes * ceil_div(cols, 4) >= WANTED_THREADS
+        wide = planes * ceil_div(cols, 4) * slices >= WANTED_THREADS
         return Tile(tm, 4 if wide else 1, 64, 1)
     if cols <= 4:
         tn = 1 if cols <= 1 else 2 if cols == 2 else 4
-        tall = planes * ceil_div(rows, 4) >= WANTED_THREADS
+        tall = planes * ceil_div(rows, 4) * slices >= WANTED_THREADS
         return Tile(4 if tall else 1, tn, 1, 64)
+    # No taller or wider than what eight lanes need, or lanes would compute nothing but edges.
+    most_rows, most_cols = power_of_two(ceil_div(rows, 8)), power_of_two(ceil_div(cols, 8))
     for tm, tn in ((8, 8), (8, 4), (4, 4), (4, 2), (2, 2)):
-        tile = Tile(tm, tn, 8, 8)
-        if tm <= rows and tn <= cols and threads(tile, rows, cols, planes) >= WANTED_THREADS:
-            return tile
-    return Tile(2, 2, 8, 8)
+        tile = Tile(min(tm, most_rows), min(tn, most_cols), 8, 8)
+        if threads(tile, rows, cols, planes) * slices >= WANTED_THREADS:
+            break
+    return tile
 
 
 def pick_splits(tile: Tile, rows: int, cols: int, planes: int, units: int, smallest: int) -> int:
     """How many slices of an inner dimension of `units` steps to sum apart; 1 = don't split."""
+    needed = max(1, ceil_div(units, MAX_TRIPS))
     busy = threads(tile, rows, cols, planes)
     if busy >= WANTED_THREADS:
-        return 1
+        return needed
     room = MAX_PARTIALS // max(1, rows * cols * planes)
-    return max(1, min(ceil_div(2 * WANTED_THREADS, busy), units // smallest, room, MAX_SPLITS))
+    return max(needed, min(ceil_div(2 * WANTED_THREADS, busy), units // smallest, room, MAX_SPLITS))

@@ -46,7 +46,7 @@ def choose(
 ) -> tuple[MatmulSpec, int]:
     """The default spec for these sizes and its number of splits (1 unless the spec splits)."""
     planes = product(batch)
-    tile = tile or pick_tile(m, n, planes)
+    tile = tile or pick_tile(m, n, planes, min(64, max(1, k // MIN_CHUNK)))
     splits = pick_splits(tile, m, n, planes, k, MIN_CHUNK)
     long = acc == "f32" and ceil_div(k, splits) > FLUSH_ABOVE
     return MatmulSpec(acc, len(batch), *tile, splits > 1, FLUSH if long else 0), splits
