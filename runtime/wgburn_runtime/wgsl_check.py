@@ -1,6 +1,6 @@
 """Checks a WGSL text against what its ProgramSource claims, without compiling it.
 
-Owns: reading declarations (bindings, entry point, workgroup size and memory, enables) out of a text.
+Owns: reading declarations (bindings, entry point, workgroup size and memory, enables) in a text.
 Must not know: drivers, or devices beyond their limits and features. It is no compiler: what it
 cannot resolve it leaves to the real one.
 """
