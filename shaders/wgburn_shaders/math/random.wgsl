@@ -40,3 +40,14 @@ fn wb_random_bits(
 fn wb_uniform(bits: u32) -> f32 {
     return f32(bits >> 8u) * 5.9604644775390625e-8;
 }
+
+// Box-Muller. The first number is never 0; the angle is reduced exactly, as an integer.
+fn wb_normal(bits_a: u32, bits_b: u32) -> f32 {
+    let radius = sqrt(-2.0 * wb_log(f32((bits_a >> 8u) + 1u) * 5.9604644775390625e-8) + 0.0);
+    let turn = bits_b >> 8u;
+    let quarter = (turn + 0x200000u) >> 22u;
+    let r = f32(i32(turn) - i32(quarter << 22u)) * 3.74507039e-7;
+    let magnitude = select(wb_cos_poly(r), wb_sin_poly(r), (quarter & 1u) != 0u);
+    let sign = ((quarter + 1u) & 2u) << 30u;
+    return radius * bitcast<f32>(bitcast<u32>(magnitude) ^ sign);
+}
