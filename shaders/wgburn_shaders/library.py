@@ -1,10 +1,10 @@
 """The WGSL library: finds which of its functions a kernel uses and returns their source.
 
-Owns: reading `math/*.wgsl`, and the rule that a kernel gets each function it needs once, with all that
-function needs in turn. Must not know: tensors, ops, devices, or how kernels are written.
+Owns: reading `math/*.wgsl`, and the rule that a kernel gets each function it needs once, with all
+that function needs in turn. Must not know: tensors, ops, devices, or how kernels are written.
 
-A library file holds only top-level `fn wb_*`, `struct Wb*` and `const WB_*` declarations. A kernel just
-calls `wb_exp(x)`; the renderer puts `link(body)` in front of it.
+A library file holds only top-level `fn wb_*`, `struct Wb*` and `const WB_*` declarations. A kernel
+just calls `wb_exp(x)`; the renderer puts `link(body)` in front of it.
 """
 
 from __future__ import annotations

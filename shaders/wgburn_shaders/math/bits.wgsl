@@ -1,7 +1,7 @@
 // What floats are made of: special values, tests and comparisons by bits.
 //
-// Compilers may assume that NaN and infinity never occur, and may reorder float arithmetic. So special
-// values are told by their bits, and a value that must keep its rounding goes through wb_pin.
+// Compilers may assume that NaN and infinity never occur, and may reorder float arithmetic. So
+// special values are told by their bits, and a value that must keep its rounding goes through wb_pin.
 
 // A call is never a constant expression, so this is the way to write a non-finite constant.
 fn wb_bits(bits: u32) -> f32 {
@@ -22,7 +22,7 @@ fn wb_pin(x: f32) -> f32 {
     return bitcast<f32>(bitcast<u32>(x) & 0xfffffffeu);
 }
 
-// The leading 11 mantissa bits: a product with a factor of up to 12 bits is exact and may be pinned.
+// The leading 11 mantissa bits: its product with a factor of 12 bits is exact and may be pinned.
 fn wb_head(x: f32) -> f32 {
     return bitcast<f32>(bitcast<u32>(x) & 0xffffe000u);
 }

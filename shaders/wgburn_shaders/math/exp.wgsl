@@ -72,7 +72,7 @@ fn wb_cosh(x: f32) -> f32 {
     return select(half + 0.25 / half, x, wb_isnan(x));
 }
 
-// tanh(x) / x as a rational function of x^2 up to 9.02, where tanh rounds to 1; error 2^-25. All its
+// tanh(x) / x as a rational function of x^2 up to 9.02, where tanh rounds to 1; error 2^-25. All
 // coefficients are positive, so nothing cancels, and it costs less than an exponential.
 fn wb_tanh(x: f32) -> f32 {
     let a = min(wb_abs(x), 9.02);

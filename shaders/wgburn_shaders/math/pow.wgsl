@@ -33,7 +33,8 @@ fn wb_log2_pair(raw: u32) -> WbPair {
     let t_tail = rest - wb_pin(t_head - s_head);
     // times 2 / ln(2), plus log2(c) and the exponent
     let p_head = wb_pin(t_head * 2.884765625);
-    let p_tail = fma(t_tail, 2.88539004, t_head * 0.000624456792) + select(0.0, 1.56322119e-6, middle);
+    let c_tail = select(0.0, 1.56322119e-6, middle);
+    let p_tail = fma(t_tail, 2.88539004, t_head * 0.000624456792) + c_tail;
     let base = f32(e) + select(0.0, 0.5849609375, middle);
     let head = wb_head(base + (p_head + p_tail));
     let tail = wb_pin(wb_pin(base - head) + p_head) + p_tail;

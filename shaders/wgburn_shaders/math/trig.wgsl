@@ -20,8 +20,8 @@ fn wb_two_over_pi(word: u32) -> u32 {
     }
 }
 
-// Arguments from 200 up: x = M * 2^E times the 96 bits of 2/pi that reach from 2^(1-E) down, in integers,
-// so that whole turns drop out at the top. The first two bits are q, the others the fraction.
+// Arguments from 200 up: x = M * 2^E times the 96 bits of 2/pi that reach from 2^(1-E) down, in
+// integers, so that whole turns drop out at the top. The first two bits are q, the rest the fraction.
 fn wb_angle_large(x: f32) -> WbAngle {
     let bits = bitcast<u32>(x);
     let mantissa = (bits & 0x7fffffu) | 0x800000u;
@@ -150,7 +150,8 @@ fn wb_atan2(y: f32, x: f32) -> f32 {
     let big = select(ax, ay, steep);
     let small = select(ay, ax, steep);
     // Brought to where a reciprocal is a normal number.
-    let scale = select(select(1.0, 1.8446744e19, big < 1.0e-18), 5.421010862427522e-20, big > 1.0e18);
+    let up = select(1.0, 1.8446744e19, big < 1.0e-18);
+    let scale = select(up, 5.421010862427522e-20, big > 1.0e18);
     var t = (small * scale) / (big * scale);
     t = select(t, 1.0, bitcast<u32>(small) == 0x7f800000u);
     t = select(t, 0.0, bitcast<u32>(small) == 0u || (big != small && wb_isinf(big)));
