@@ -16,7 +16,7 @@ from .errors import AdapterUnavailableError
 
 if TYPE_CHECKING:
     from .native import NativeDriver
-    from .native_device import Adapter
+    from .native.device import Adapter
 
 _TYPE_ORDER = ("discretegpu", "integratedgpu", "virtualgpu", "unknown", "cpu")
 _BACKEND_ORDER = ("Metal", "Vulkan", "D3D12", "D3D11", "OpenGL")
@@ -49,7 +49,7 @@ async def open_native(
 
 def _adapters(power: str) -> list[Adapter]:
     try:
-        from .native_device import list_adapters
+        from .native.device import list_adapters
     except (ImportError, OSError, RuntimeError) as error:
         raise AdapterUnavailableError(
             f"wgpu cannot be loaded ({error}): pip install 'wgpu>=0.32,<0.33'"

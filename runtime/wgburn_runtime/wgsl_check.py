@@ -25,6 +25,8 @@ _ENTRY = re.compile(r"(?P<attributes>(?:@\w+\s*(?:\([^)]*\))?\s*)+)fn\s+(?P<name
 _WORKGROUP = re.compile(r"@workgroup_size\s*\((?P<sizes>[^)]*)\)")
 _CONST = re.compile(r"\bconst\s+(\w+)\s*(?::\s*\w+\s*)?=\s*(\w+)\s*;")
 _ENABLE = re.compile(r"\benable\s+([\w\s,]+);")
+_SUBGROUP_USE = re.compile(r"\b(?:subgroup|quad)[A-Z]\w*\s*\(|@builtin\s*\(\s*subgroup_\w+")
+_F16_USE = re.compile(r"\bf16\b|\b(?:vec|mat)[234](?:x[234])?h\b|\d[.\d]*h\b")
 _SHARED = re.compile(r"var\s*<\s*workgroup\s*>\s*(\w+)\s*:\s*([^;=]+);")
 _FEATURE_OF = {"f16": "shader-f16", "subgroups": "subgroups"}
 _SCALARS = {"f32": 4, "i32": 4, "u32": 4, "f16": 2, "bool": 4}
@@ -73,11 +75,17 @@ def _check_features(program: ProgramSource, text: _Text, features: frozenset[str
     missing = program.features - features
     if missing:
         raise _fail(program, f"the device lacks {', '.join(sorted(missing))}")
-    for group in _ENABLE.findall(text.code):
-        for name in (word.strip() for word in group.split(",")):
-            feature = _FEATURE_OF.get(name)
-            if feature and feature not in program.features:
-                raise _fail(program, f"'enable {name};' but {feature!r} is not in its features")
+    enabled = {name.strip() for group in _ENABLE.findall(text.code) for name in group.split(",")}
+    for name in sorted(enabled):
+        feature = _FEATURE_OF.get(name)
+        if feature and feature not in program.features:
+            raise _fail(program, f"'enable {name};' but {feature!r} is not in its features")
+    # wgpu takes subgroup functions without the directive; browsers do not.
+    code = _ENABLE.sub(" ", text.code)
+    for name, use in (("subgroups", _SUBGROUP_USE), ("f16", _F16_USE)):
+        found = use.search(code)
+        if found and name not in enabled:
+            raise _fail(program, f"uses {found[0]!r} without 'enable {name};'")
 
 
 def _check_bindings(program: ProgramSource, text: _Text) -> None:

@@ -14,19 +14,16 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
-import re
 import sys
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from wgpu.backends.wgpu_native import ffi, lib
 
-from .driver import (
+from ..driver import (
     COPY_DST,
     COPY_SRC,
     MAP_READ,
@@ -36,9 +33,8 @@ from .driver import (
     DriverStats,
     ProgramSource,
 )
-from .errors import DeviceLostError, DriverError, OutOfMemoryError, ProgramError
-from .native_device import Adapter, open_device, set_text, text_of
-from .rules import (
+from ..errors import DeviceLostError, DriverError, OutOfMemoryError, ProgramError
+from ..rules import (
     check_binding,
     check_buffer_size,
     check_commands,
@@ -48,6 +44,8 @@ from .rules import (
     check_range,
     check_workgroup,
 )
+from .device import Adapter, open_device, text_of
+from .programs import Compiler
 
 T = TypeVar("T")
 HostData = memoryview | bytes | bytearray
@@ -60,10 +58,6 @@ MAX_PENDING_WRITES = 64 << 20
 #: Reads go through staging buffers of at most this size; the small ones are kept.
 READ_PIECE = 64 << 20
 KEPT_STAGING = 1 << 20
-
-# wgpu refuses the directive the standard asks for, and needs none; blanks keep the columns right.
-_ENABLE_SUBGROUPS = re.compile(r"\benable\s+subgroups\s*;")
-_POSITION = re.compile(r"wgsl:(\d+):(\d+)")
 
 
 class _Buffer:
@@ -111,7 +105,7 @@ class NativeDriver:
         self._pipelines: dict[int, Any] = {}
         self._groups: dict[int, Any] = {}  # usable ones: handle -> pointer
         self._group_records: dict[int, _Group] = {}  # those and the ones that lost a buffer
-        self._layouts: dict[tuple[str, int], tuple[Any, Any]] = {}
+        self._compiler = Compiler(self._device, self._sink, self._limits)
         self._staging: dict[int, list[Any]] = {}
         self._in_flight: deque[int] = deque()
         self._pending_writes = 0
@@ -300,10 +294,10 @@ class NativeDriver:
             if missing:
                 names = ", ".join(sorted(missing))
                 raise ProgramError(f"{what}: {self._info.name} lacks {names}")
-            self._layout(program.access, program.params_bytes)
+            self._compiler.layout(program.access, program.params_bytes)
         made: list[Any] = []
         failure: BaseException | None = None
-        for result in self._compile_all(programs):
+        for result in self._compiler.compile_all(programs):
             if isinstance(result, BaseException):
                 failure = failure or result
             else:
@@ -316,100 +310,6 @@ class NativeDriver:
         self._pipelines.update(zip(handles, made, strict=True))
         self._programs.update(zip(handles, programs, strict=True))
         return handles
-
-    def _compile_all(self, programs: Sequence[ProgramSource]) -> list[Any]:
-        def attempt(program: ProgramSource) -> Any:
-            try:
-                return self._compile(program)
-            except BaseException as error:
-                return error
-
-        workers = min(len(programs), os.cpu_count() or 1, 8)
-        if workers < 2:
-            return [attempt(program) for program in programs]
-        with ThreadPoolExecutor(workers) as pool:  # wgpu compiles without holding Python's lock
-            return list(pool.map(attempt, programs))
-
-    def _compile(self, program: ProgramSource) -> Any:
-        source = ffi.new("WGPUShaderSourceWGSL *")
-        source.chain.sType = lib.WGPUSType_ShaderSourceWGSL
-        text = _ENABLE_SUBGROUPS.sub(lambda found: " " * len(found[0]), program.wgsl)
-        keep = [set_text(source.code, text)]
-        struct = ffi.new("WGPUShaderModuleDescriptor *")
-        struct.nextInChain = ffi.cast("WGPUChainedStruct *", source)
-        keep.append(set_text(struct.label, program.name))
-        # Bounds checks stay on; the counters that guard every loop against running forever are off,
-        # for they cost the inner loops of matmul dearly and a hang is the kernel's bug anyway.
-        checks = lib.WGPUShaderRuntimeChecks_BoundsChecks
-        module = lib.wgpuDeviceCreateShaderModuleTrusted(self._device, struct, checks)
-        try:
-            self._check_program(program)
-            stage = ffi.new("WGPUComputePipelineDescriptor *")
-            keep.append(set_text(stage.label, program.name))
-            stage.layout = self._layouts[program.access, program.params_bytes][1]
-            stage.compute.module = module
-            keep.append(set_text(stage.compute.entryPoint, "main"))
-            pipeline = lib.wgpuDeviceCreateComputePipeline(self._device, stage)
-            try:
-                self._check_program(program)
-            except BaseException:
-                lib.wgpuComputePipelineRelease(pipeline)
-                raise
-            return pipeline
-        finally:
-            lib.wgpuShaderModuleRelease(module)
-
-    def _check_program(self, program: ProgramSource) -> None:
-        error = self._sink.take("") if self._sink.errors else None
-        if error is None:
-            return
-        if isinstance(error, (DeviceLostError, OutOfMemoryError)):
-            raise error
-        message = str(error)
-        where = ""
-        found = _POSITION.search(message)
-        if found:
-            number = int(found[1])
-            lines = program.wgsl.splitlines()
-            line = lines[number - 1].strip() if number <= len(lines) else ""
-            where = f" at line {number}: `{line}`"
-        raise ProgramError(f"program {program.name!r} does not compile{where}\n{message}")
-
-    def _layout(self, access: str, params_bytes: int) -> Any:
-        known = self._layouts.get((access, params_bytes))
-        if known is not None:
-            return known[0]
-        check_layout("bind group", access, params_bytes, self._limits)
-        count = len(access) + bool(params_bytes)
-        entries = ffi.new("WGPUBindGroupLayoutEntry[]", max(count, 1))
-        for index in range(count):
-            entry = entries[index]
-            entry.binding = index
-            entry.visibility = 4  # compute
-            if index == len(access):
-                entry.buffer.type = lib.WGPUBufferBindingType_Uniform
-                entry.buffer.hasDynamicOffset = True
-                entry.buffer.minBindingSize = params_bytes
-            elif access[index] == "r":
-                entry.buffer.type = lib.WGPUBufferBindingType_ReadOnlyStorage
-            else:
-                entry.buffer.type = lib.WGPUBufferBindingType_Storage
-        struct = ffi.new("WGPUBindGroupLayoutDescriptor *")
-        struct.entryCount = count
-        struct.entries = entries
-        group = lib.wgpuDeviceCreateBindGroupLayout(self._device, struct)
-        groups = ffi.new("WGPUBindGroupLayout[]", [group])
-        outer = ffi.new("WGPUPipelineLayoutDescriptor *")
-        outer.bindGroupLayoutCount = 1
-        outer.bindGroupLayouts = groups
-        pipeline = lib.wgpuDeviceCreatePipelineLayout(self._device, outer)
-        error = self._sink.take("layout") if self._sink.errors else None
-        if error is not None:
-            lib.wgpuPipelineLayoutRelease(pipeline)
-            lib.wgpuBindGroupLayoutRelease(group)
-            raise error
-        self._layouts[access, params_bytes] = (group, pipeline)
-        return group
 
     def destroy_pipeline(self, pipeline: int) -> None:
         if self._closed:
@@ -424,7 +324,7 @@ class NativeDriver:
         self, access: str, params_bytes: int, storage: Sequence[tuple[int, int, int]], params: int
     ) -> int:
         self._check_alive()
-        layout = self._layout(access, params_bytes)
+        layout = self._compiler.layout(access, params_bytes)
         if len(storage) != len(access):
             raise DriverError(f"bind group: {len(storage)} buffers for access {access!r}")
         count = len(storage) + bool(params_bytes)
@@ -615,9 +515,7 @@ class NativeDriver:
             lib.wgpuBindGroupRelease(pointer)
         for pointer in self._pipelines.values():
             lib.wgpuComputePipelineRelease(pointer)
-        for group, pipeline in self._layouts.values():
-            lib.wgpuPipelineLayoutRelease(pipeline)
-            lib.wgpuBindGroupLayoutRelease(group)
+        self._compiler.close()
         for record in self._buffers.values():
             lib.wgpuBufferRelease(record.pointer)
         for kept in self._staging.values():
@@ -625,7 +523,6 @@ class NativeDriver:
                 lib.wgpuBufferRelease(pointer)
         for table in (self._groups, self._group_records, self._pipelines, self._programs):
             table.clear()
-        self._layouts.clear()
         self._buffers.clear()
         self._staging.clear()
         self._bytes = 0

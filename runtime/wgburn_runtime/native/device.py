@@ -5,7 +5,7 @@ the callbacks that report errors and the loss of a device. Must not know: buffer
 
 The device is requested here, not through wgpu's Python class, because that class only logs a lost
 device, and because errors of plain handle calls must reach the driver that made them. Only this
-module and `native` import wgpu; both are imported when a native device is looked for, never before.
+package imports wgpu, and it is imported when a native device is looked for, never before.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ import wgpu
 from wgpu.backends.wgpu_native import ffi, lib
 from wgpu.backends.wgpu_native._helpers import get_wgpu_instance
 
-from .driver import AdapterInfo
-from .errors import AdapterUnavailableError, DeviceLostError, DriverError, OutOfMemoryError
-from .rules import SPEC_LIMITS
+from ..driver import AdapterInfo
+from ..errors import AdapterUnavailableError, DeviceLostError, DriverError, OutOfMemoryError
+from ..rules import SPEC_LIMITS
 
 #: Optional features that kernels or the profiler can use: WebGPU name -> wgpu's number.
 _FEATURES: Final[Mapping[str, int]] = {
@@ -50,7 +50,7 @@ class ErrorSink:
     """Where the callbacks of one device leave what went wrong."""
 
     def __init__(self) -> None:
-        self.errors: list[tuple[int, int, str]] = []  # (thread, WGPUErrorType, message)
+        self.errors: dict[int, list[tuple[int, str]]] = {}  # thread -> (WGPUErrorType, message)
         self.lost = ""
         self.number = next(_numbers)
         _sinks[self.number] = self
@@ -61,12 +61,10 @@ class ErrorSink:
         Errors arrive on the thread whose call caused them, so threads that compile at the same
         time each get their own.
         """
-        thread = threading.get_ident()
-        mine = [error for error in self.errors if error[0] == thread]
-        self.errors = [error for error in self.errors if error[0] != thread]
+        mine = self.errors.pop(threading.get_ident(), None)
         if not mine:
             return None
-        _, kind, message = mine[0]
+        kind, message = mine[0]
         text = f"{what}: {message}" if what else message
         if self.lost:
             return DeviceLostError(f"{text} (device lost: {self.lost})")
@@ -109,7 +107,8 @@ def _tidy(message: str) -> str:
 def _on_error(_device: Any, kind: int, message: Any, number: Any, _unused: Any) -> None:
     sink = _sinks.get(int(ffi.cast("uintptr_t", number)))
     if sink is not None:
-        sink.errors.append((threading.get_ident(), int(kind), _tidy(text_of(message))))
+        errors = sink.errors.setdefault(threading.get_ident(), [])
+        errors.append((int(kind), _tidy(text_of(message))))
 
 
 def _on_lost(_device: Any, reason: int, message: Any, number: Any, _unused: Any) -> None:
