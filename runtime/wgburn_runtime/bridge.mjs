@@ -146,11 +146,16 @@ class Bridge {
 
   /** `promise`, or a rejection as soon as the device is lost: nothing waits for a dead device. */
   orLost(promise) {
-    return new Promise((resolve, reject) => {
+    let fail;
+    const raced = new Promise((resolve, reject) => {
+      fail = reject;
       if (this.lost) reject(new Error(this.lost));
       this.waiting.add(reject);
-      promise.then(resolve, reject).finally(() => this.waiting.delete(reject));
+      // A lost device first fails its pending maps and only then says that it is lost.
+      const late = (error) => { setTimeout(() => reject(error), 200); };
+      promise.then(resolve, late);
     });
+    return raced.finally(() => this.waiting.delete(fail));
   }
 
   // -- frames ------------------------------------------------------------------------------------

@@ -184,7 +184,7 @@ def _message(error: BaseException) -> str:
 
 
 class BrowserDriver:
-    """One device of navigator.gpu. `wgburn_runtime.driver.Driver` says what each method promises."""
+    """One device of navigator.gpu; `driver.Driver` says what each method promises."""
 
     def __init__(self, bridge: Any) -> None:
         from pyodide.ffi import create_proxy
@@ -559,7 +559,6 @@ class BrowserDriver:
         self._lost = self._lost or "closed by the program"
         self._crossings += 1
         bridge.close()
-        bridge.destroy()
         for callback in self._callbacks:
             callback.destroy()
         self._buffers.clear()

@@ -1,0 +1,30 @@
+"""A browser without an adapter, or without navigator.gpu: stated causes, nothing hangs."""
+
+from __future__ import annotations
+
+import pytest
+
+from wgburn_runtime import browser
+from wgburn_runtime.errors import AdapterUnavailableError
+
+
+@pytest.mark.browser(webgpu="no-adapter")
+async def test_no_adapter():
+    (entry,) = await browser.enumerate_browser()
+    assert not entry.available and "no adapter" in entry.reason
+    with pytest.raises(AdapterUnavailableError, match="no adapter"):
+        await browser.open_browser()
+
+
+@pytest.mark.browser(webgpu="off")
+async def test_webgpu_switched_off():
+    (entry,) = await browser.enumerate_browser()
+    assert not entry.available and "navigator.gpu is missing" in entry.reason
+    with pytest.raises(AdapterUnavailableError, match="is missing"):
+        await browser.open_browser()
+
+
+@pytest.mark.browser(webgpu="insecure")
+async def test_insecure_page():
+    (entry,) = await browser.enumerate_browser()
+    assert not entry.available and "https or localhost" in entry.reason
