@@ -1,6 +1,6 @@
-"""Speed of the heavy kernels alone, through the same harness as their tests. Prints medians, asserts nothing.
+"""Speed of the heavy kernels alone, through the harness of their tests. Prints medians only.
 
-    python benchmarks/kernels.py [matmul] [conv]
+python benchmarks/kernels.py [matmul] [conv]
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from kernel_harness import Launch, device
+
 from wgburn_shaders.kernels import conv, matmul
 from wgburn_shaders.kernels.body import Tile
 

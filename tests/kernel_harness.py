@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
 from wgburn_shaders.kernels import KernelBody
 
 os.environ.setdefault("XDG_RUNTIME_DIR", "/tmp")

@@ -10,7 +10,8 @@ import pytest
 import torch
 from kernel_harness import run
 from numpy.typing import NDArray
-from wgburn_shaders.kernels import conv, matmul
+
+from wgburn_shaders.kernels import conv, index, matmul, pool
 from wgburn_shaders.kernels.body import MAX_TRIPS, Tile
 from wgburn_shaders.render import render
 
@@ -225,3 +226,134 @@ def test_weight_gradient_over_many_pixels_stays_accurate() -> None:
     one = (1, 1, 1, (300,), (2,), (1,), (0,), (1,), 1)
     (x, _, g), (_, _, dw), sizes = conv_reference(one)
     close(convolve(conv.WEIGHT_GRAD, one, sizes, [g, x], dw.shape), dw)
+
+
+# -- pooling --------------------------------------------------------------------------------------
+
+POOL_CASES = [
+    # planes, size, kernel, stride, pad, dilation, ceil mode
+    ((2, 3), (11,), (3,), (2,), (1,), (1,), False),
+    ((2, 2), (9, 8), (2, 2), (2, 2), (0, 0), (1, 1), False),
+    ((1, 3), (10, 7), (3, 2), (1, 2), (1, 1), (1, 1), True),
+    ((2, 1), (8, 9), (3, 3), (2, 1), (1, 0), (2, 3), False),
+    ((1, 2), (5, 6, 7), (2, 3, 2), (2, 2, 1), (0, 1, 1), (1, 1, 1), True),
+    ((1, 1), (1, 1), (1, 1), (1, 1), (0, 0), (1, 1), False),
+]
+
+
+@pytest.mark.parametrize("case", POOL_CASES)
+def test_max_pool_its_positions_and_gradient(case: tuple[Any, ...]) -> None:
+    lead, size, kernel, stride, pad, dilation, ceil = case
+    x = normal(*lead, *size)
+    x.flat[::7] = x.flat[0]  # ties, so that "the first one wins" is seen
+    call = getattr(torch.nn.functional, f"max_pool{len(size)}d")
+    t = torch.tensor(x, requires_grad=True)
+    y, at = call(t, kernel, stride, pad, dilation, ceil, return_indices=True)
+    g = normal(*y.shape, seed=3)
+    y.backward(torch.tensor(g))
+    planes, out = lead[0] * lead[1], tuple(y.shape[2:])
+    launches = {}
+    for what in (pool.MAX, pool.ARGMAX, pool.MAX_GRAD):
+        spec = pool.PoolSpec(what, "f32", kernel, stride, dilation)
+        launches[what] = pool.build(spec), pool.launch(spec, planes, size, out, pad)
+    body, launch = launches[pool.MAX]
+    np.testing.assert_array_equal(run(body, [x], y.shape, np.float32, launch), y.detach().numpy())
+    body, launch = launches[pool.ARGMAX]
+    positions = run(body, [x], y.shape, np.int32, launch)
+    np.testing.assert_array_equal(positions, at.numpy())
+    body, launch = launches[pool.MAX_GRAD]
+    close(run(body, [g, positions], x.shape, np.float32, launch), t.grad.numpy())
+
+
+def test_max_pool_propagates_nan_and_inf_and_takes_integers() -> None:
+    x = np.array([[1, 2, np.nan, 0, np.nan, -np.inf, -np.inf, 5, np.inf]], np.float32)
+    spec = pool.PoolSpec(pool.MAX, "f32", (2,), (1,), (1,))
+    launch = pool.launch(spec, 1, (9,), (8,), (0,))
+    want = [[2, np.nan, np.nan, np.nan, np.nan, -np.inf, 5, np.inf]]
+    np.testing.assert_array_equal(run(pool.build(spec), [x], (1, 8), np.float32, launch), want)
+    at = spec._replace(what=pool.ARGMAX)
+    got = run(pool.build(at), [x], (1, 8), np.int32, launch)
+    np.testing.assert_array_equal(got, [[1, 2, 2, 4, 4, 5, 7, 8]])
+    ints = np.array([[-9, -3, -7, -(2**31)]], np.int32)
+    spec = pool.PoolSpec(pool.MAX, "i32", (3,), (1,), (1,))
+    launch = pool.launch(spec, 1, (4,), (4,), (1,))
+    got = run(pool.build(spec), [ints], (1, 4), np.int32, launch)
+    np.testing.assert_array_equal(got, [[-3, -3, -3, -7]])
+
+
+@pytest.mark.parametrize("include_pad", [True, False])
+@pytest.mark.parametrize("case", [c for c in POOL_CASES if set(c[5]) == {1}])
+def test_average_pool_and_gradient(case: tuple[Any, ...], include_pad: bool) -> None:
+    lead, size, kernel, stride, pad, dilation, ceil = case
+    x = normal(*lead, *size)
+    call = getattr(torch.nn.functional, f"avg_pool{len(size)}d")
+    t = torch.tensor(x, dtype=torch.float64, requires_grad=True)
+    y = call(t, kernel, stride, pad, ceil, include_pad)
+    g = normal(*y.shape, seed=3)
+    y.backward(torch.tensor(g, dtype=torch.float64))
+    planes, out = lead[0] * lead[1], tuple(y.shape[2:])
+    spec = pool.PoolSpec(pool.AVG, "f32", kernel, stride, dilation, include_pad)
+    launch = pool.launch(spec, planes, size, out, pad)
+    close(run(pool.build(spec), [x], y.shape, np.float32, launch), y.detach().numpy())
+    spec = spec._replace(what=pool.AVG_GRAD)
+    launch = pool.launch(spec, planes, size, out, pad)
+    close(run(pool.build(spec), [g], x.shape, np.float32, launch), t.grad.numpy())
+
+
+# -- indexing -------------------------------------------------------------------------------------
+
+INDEX_CASES = [(1, 10, 1, 4), (3, 7, 5, 12), (1, 50, 300, 33), (4, 1, 6, 3), (2, 9, 70, 2100)]
+
+
+def random_index(length: int, *shape: int) -> NDArray[np.int32]:
+    """Indices of both signs, with repeats."""
+    return np.random.default_rng(0).integers(-length, length, shape, dtype=np.int32)
+
+
+@pytest.mark.parametrize("outer,length,inner,count", INDEX_CASES)
+def test_gather_and_index_select(outer: int, length: int, inner: int, count: int) -> None:
+    x = normal(outer, length, inner)
+    at = random_index(length, outer, count, inner)
+    spec = index.choose(index.GATHER, "f32", outer, inner)
+    launch = index.launch(spec, outer, length, inner, count)
+    got = run(index.build(spec), [x, at], at.shape, np.float32, launch)
+    np.testing.assert_array_equal(got, np.take_along_axis(x, at % length, 1))
+    at = at[0, :, 0].copy()
+    spec = index.choose(index.INDEX_SELECT, "f32", outer, inner)
+    launch = index.launch(spec, outer, length, inner, count)
+    got = run(index.build(spec), [x, at], (outer, count, inner), np.float32, launch)
+    np.testing.assert_array_equal(got, x[:, at])
+
+
+@pytest.mark.parametrize("has_base", [True, False])
+@pytest.mark.parametrize("outer,length,inner,count", INDEX_CASES)
+def test_scatter_add_and_index_add(
+    outer: int, length: int, inner: int, count: int, has_base: bool
+) -> None:
+    base, source = normal(outer, length, inner), normal(outer, count, inner, seed=1)
+    at = random_index(length, outer, count, inner)
+    start = base.astype(np.float64) if has_base else np.zeros(base.shape)
+    extra = [base] if has_base else []
+
+    want = start.copy()
+    o, _, k = np.indices(at.shape)
+    np.add.at(want, (o, at, k), source)
+    spec = index.choose(index.SCATTER_ADD, "f32", outer, inner, has_base)
+    launch = index.launch(spec, outer, length, inner, count)
+    close(run(index.build(spec), [source, at, *extra], base.shape, np.float32, launch), want)
+
+    want = start.copy()
+    at = at[0, :, 0].copy()
+    np.add.at(want, (slice(None), at), source)
+    spec = index.choose(index.INDEX_ADD, "f32", outer, inner, has_base)
+    launch = index.launch(spec, outer, length, inner, count)
+    close(run(index.build(spec), [source, at, *extra], base.shape, np.float32, launch), want)
+
+
+def test_indices_out_of_range_are_clamped() -> None:
+    x = np.arange(4, dtype=np.int32)
+    at = np.array([-(2**31), -5, -4, 3, 4, 2**31 - 1], np.int32)
+    spec = index.choose(index.INDEX_SELECT, "i32", 1, 1)
+    launch = index.launch(spec, 1, 4, 1, 6)
+    got = run(index.build(spec), [x, at], (6,), np.int32, launch)
+    np.testing.assert_array_equal(got, [0, 0, 0, 3, 3, 3])
