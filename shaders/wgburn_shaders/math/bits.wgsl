@@ -1,7 +1,7 @@
 // What floats are made of: special values, tests and comparisons by bits.
 //
 // Compilers may assume that NaN and infinity never occur, and may reorder float arithmetic. So
-// special values are told by their bits, and a value that must keep its rounding goes through wb_pin.
+// special values are told by their bits, and what must keep its rounding goes through wb_pin.
 
 // A call is never a constant expression, so this is the way to write a non-finite constant.
 fn wb_bits(bits: u32) -> f32 {

@@ -13,8 +13,8 @@ fn wb_erf(x: f32) -> f32 {
     return select(wb_with_sign(result, x), x, wb_isnan(x));
 }
 
-// e^(-a^2) times a polynomial for e^(a^2) erfc(a) in (a - 3) / (a + 3), error 2^-29. a^2 is needed to
-// more than 24 bits: the rest beyond the short square goes in as the tail of the exponent.
+// e^(-a^2) times a polynomial for e^(a^2) erfc(a) in (a - 3) / (a + 3), error 2^-29. a^2 is needed
+// to more than 24 bits: the rest beyond the short square goes in as the tail of the exponent.
 fn wb_erfc(x: f32) -> f32 {
     let a = min(wb_abs(x), 10.0);
     let s = (a - 3.0) / (a + 3.0);

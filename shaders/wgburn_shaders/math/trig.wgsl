@@ -21,7 +21,7 @@ fn wb_two_over_pi(word: u32) -> u32 {
 }
 
 // Arguments from 200 up: x = M * 2^E times the 96 bits of 2/pi that reach from 2^(1-E) down, in
-// integers, so that whole turns drop out at the top. The first two bits are q, the rest the fraction.
+// integers, so that whole turns drop out at the top. The first two bits are q, the rest a fraction.
 fn wb_angle_large(x: f32) -> WbAngle {
     let bits = bitcast<u32>(x);
     let mantissa = (bits & 0x7fffffu) | 0x800000u;
@@ -144,19 +144,22 @@ fn wb_atan(x: f32) -> f32 {
 }
 
 fn wb_atan2(y: f32, x: f32) -> f32 {
-    let ax = wb_abs(x);
-    let ay = wb_abs(y);
-    let steep = ay > ax;
-    let big = select(ax, ay, steep);
-    let small = select(ay, ax, steep);
-    // Brought to where a reciprocal is a normal number.
-    let up = select(1.0, 1.8446744e19, big < 1.0e-18);
-    let scale = select(up, 5.421010862427522e-20, big > 1.0e18);
-    var t = (small * scale) / (big * scale);
-    t = select(t, 1.0, bitcast<u32>(small) == 0x7f800000u);
-    t = select(t, 0.0, bitcast<u32>(small) == 0u || (big != small && wb_isinf(big)));
+    let ax = bitcast<u32>(x) & 0x7fffffffu;
+    let ay = bitcast<u32>(y) & 0x7fffffffu;
+    let big = max(ax, ay);
+    let small = min(ax, ay);
+    // Brought to where a reciprocal is a normal number. Two subnormals are in the ratio of their
+    // bits, whether the device flushes them or not.
+    let big_f = bitcast<f32>(big);
+    let up = select(1.0, 1.8446744e19, big_f < 1.0e-18);
+    let scale = select(up, 5.9604644775390625e-8, big_f > 1.0e30);
+    let subnormal = big < 0x00800000u;
+    let over = select(bitcast<f32>(small) * scale, f32(small), subnormal);
+    let under = select(big_f * scale, f32(max(big, 1u)), subnormal);
+    var t = select(over / under, 0.0, big == 0x7f800000u);
+    t = select(t, 1.0, small == 0x7f800000u);
     var p = wb_atan_poly(t);
-    p = select(p, 1.57079637 - (p + 4.371139e-8), steep);
+    p = select(p, 1.57079637 - (p + 4.371139e-8), ay > ax);
     p = select(p, 3.14159274 - (p + 8.742278e-8), (bitcast<u32>(x) >> 31u) == 1u);
     return select(wb_with_sign(p, y), wb_nan(), wb_unordered(x, y));
 }
