@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import wgpu
+
 from wgburn_shaders import library, philox
 
 pytestmark = pytest.mark.quick
