@@ -11,7 +11,7 @@ import torch
 from kernel_harness import run
 from numpy.typing import NDArray
 
-from wgburn_shaders.kernels import conv, index, matmul, pool
+from wgburn_shaders.kernels import conv, index, matmul, pool, scan
 from wgburn_shaders.kernels.body import MAX_TRIPS, Tile
 from wgburn_shaders.render import render
 
@@ -357,3 +357,29 @@ def test_indices_out_of_range_are_clamped() -> None:
     launch = index.launch(spec, 1, 4, 1, 6)
     got = run(index.build(spec), [x, at], (6,), np.int32, launch)
     np.testing.assert_array_equal(got, [0, 0, 0, 3, 3, 3])
+
+
+# -- scans ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("kind", [scan.SERIAL, scan.WORKGROUP])
+@pytest.mark.parametrize("shape", [(1, 1, 1), (3, 17, 5), (1, 3000, 2), (2, 1024, 1)])
+def test_running_sums_and_products(shape: tuple[int, int, int], kind: str, reverse: bool) -> None:
+    x = normal(*shape)
+    flip = slice(None, None, -1 if reverse else 1)
+    spec = scan.ScanSpec(scan.SUM, "f32", reverse, kind)
+    got = run(scan.build(spec), [x], shape, np.float32, scan.launch(spec, *shape))
+    close(got, np.cumsum(x[:, flip].astype(np.float64), 1)[:, flip])
+    near_one = (1 + x / 50).astype(np.float32)
+    spec = spec._replace(what=scan.PROD)
+    got = run(scan.build(spec), [near_one], shape, np.float32, scan.launch(spec, *shape))
+    close(got, np.cumprod(near_one[:, flip].astype(np.float64), 1)[:, flip], tol=1e-5)
+
+
+def test_long_integer_scan_wraps_and_takes_a_workgroup() -> None:
+    x = np.random.default_rng(0).integers(-(2**31), 2**31, (1, 200_000, 1), dtype=np.int32)
+    spec = scan.choose(scan.SUM, "i32", *x.shape)
+    assert spec.kind == scan.WORKGROUP
+    got = run(scan.build(spec), [x], x.shape, np.int32, scan.launch(spec, *x.shape))
+    np.testing.assert_array_equal(got, np.cumsum(x, 1, dtype=np.int32))

@@ -1,6 +1,6 @@
 """Gather, index_select, scatter_add and index_add along one axis, seen as [outer, length, inner].
 
-Owns: specs and launch arithmetic. All operands are dense; `templates/index.wgsl` says what each kind
+Owns: specs and launch arithmetic. Operands are dense; `templates/index.wgsl` says what each kind
 reads. Input 1 is the index, which lowering loads as i32.
 """
 

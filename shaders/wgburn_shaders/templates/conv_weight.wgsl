@@ -65,11 +65,11 @@ ${ tile.zero("t", tm, tn, acc) }
 {%- for d in range(last) %} + q_${ d } * P.g_s${ d }{% endfor %};
 {% if padded %}
 {% for j in range(tn) %}
-    var in${ j } = true;
+    var inside${ j } = true;
     var xu${ j } = x${ j } + rest * P.x_sn;
 {% for d in range(last) %}
     let p${ j }_${ d } = u32(i32(q_${ d } * ${ stride[d] }u) + at${ j }_${ d });
-    in${ j } = in${ j } && p${ j }_${ d } < P.n${ d };
+    inside${ j } = inside${ j } && p${ j }_${ d } < P.n${ d };
     xu${ j } += p${ j }_${ d } * P.x_s${ d };
 {% endfor %}
 {% endfor %}
@@ -85,7 +85,7 @@ ${ tile.zero("t", tm, tn, acc) }
 {% for j in range(tn) %}
 {% if padded %}
         let e${ j } = u32(i32(q * ${ stride[last] }u) + at${ j }_${ last });
-        let ok${ j } = in${ j } && e${ j } < P.n${ last };
+        let ok${ j } = inside${ j } && e${ j } < P.n${ last };
         let v${ j } = ld1(select(x${ j }, xu${ j } + e${ j } * P.x_s${ last }, ok${ j }));
         let b${ j } = select(${ acc }(0), v${ j }, ok${ j });
 {% else %}
