@@ -1,0 +1,1 @@
+"""autodiff: the tape of gradient rules and the functions that run it."""

@@ -1,0 +1,143 @@
+"""The tape: what was done to differentiable tensors, and what the gradient rules need of it.
+
+Owns: `GradFn`, `Leaf`, the grad mode. Must not know: the Tensor class (it is handed in), devices, ops.
+A GradFn keeps exactly what its rules read, until backward has run or its tensors die.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import weakref
+from typing import Any
+
+from ..core.errors import GradError
+from ..core.node import Node
+from ..ops.record import OUT, NonDiff, Unsupported
+
+_next_seq = itertools.count().__next__
+
+
+class _Mode(threading.local):
+    enabled = True
+
+
+mode = _Mode()
+
+
+class Leaf:
+    """The end of a tape: a tensor whose gradient is wanted. Holds the tensor weakly."""
+
+    __slots__ = ("__weakref__", "seq", "tensor")
+
+    def __init__(self, tensor: Any) -> None:
+        self.tensor = weakref.ref(tensor)
+        self.seq = -1
+
+
+class Rule:
+    """The gradient of a composite: what GradFn needs of an op, without a record in the table."""
+
+    __slots__ = ("grad", "name", "saves")
+
+    def __init__(self, name: str, grad: Any, saves: tuple[tuple[int, ...], ...] = ()) -> None:
+        self.name = name
+        self.grad = grad
+        self.saves = saves
+
+
+class Saved:
+    """An input as its gradient rule will see it."""
+
+    __slots__ = ("fn", "node", "version")
+
+    def __init__(self, node: Node, fn: Any, version: int) -> None:
+        self.node = node
+        self.fn = fn
+        self.version = version
+
+
+class GradFn:
+    """One recorded op: its parents on the tape and the values its rules read."""
+
+    __slots__ = ("__weakref__", "attrs", "dtypes", "dyn", "name", "needs", "out", "parents", "rule", "saved", "seq",
+                 "shape", "shapes", "dtype")  # fmt: skip
+
+    def __init__(self, op: Any, out: Node, inputs: tuple[Any, ...]) -> None:
+        self.name = op.name
+        self.rule = op.grad
+        self.attrs = out.attrs
+        self.dyn = out.dyn
+        self.shape = out.shape
+        self.dtype = out.dtype
+        self.shapes = tuple([t._node.shape for t in inputs])
+        self.dtypes = tuple([t._node.dtype for t in inputs])
+        self.parents: tuple[Any, ...] | None = tuple([t._fn for t in inputs])
+        self.needs = tuple([p is not None for p in self.parents])
+        self.seq = _next_seq()
+        reads: set[int] = set()
+        if op.saves:
+            for needed, what in zip(self.needs, op.saves, strict=False):
+                if needed:
+                    reads.update(what)
+        self.out = out if OUT in reads else None
+        self.saved: dict[int, Saved] | None = {
+            i: Saved(inputs[i]._node, inputs[i]._fn, inputs[i]._version) for i in reads if i != OUT
+        }
+
+    def held_nodes(self) -> list[Node]:
+        """Values that must be kept when they are computed (see core.node.Pending)."""
+        nodes = [s.node for s in self.saved.values()] if self.saved else []
+        if self.out is not None:
+            nodes.append(self.out)
+        return nodes
+
+    def release(self) -> None:
+        """Let go of everything saved; the fn can't be walked again."""
+        self.saved = None
+        self.parents = None
+        self.out = None
+
+
+class Context:
+    """What a gradient rule sees: saved inputs and output as tensors, the structure, what is needed."""
+
+    __slots__ = ("attrs", "dtypes", "dyn", "ins", "needs", "out", "shape", "shapes")
+
+    def __init__(self, fn: GradFn, make: Any) -> None:
+        saved = fn.saved
+        if saved is None:
+            raise GradError(
+                f"backward through {fn.name} a second time: its saved values were freed by the first; "
+                "call backward(retain_graph=True) the first time"
+            )
+        self.attrs = fn.attrs
+        self.dyn = fn.dyn
+        self.needs = fn.needs
+        self.shape = fn.shape
+        self.shapes = fn.shapes
+        self.dtypes = fn.dtypes
+        self.ins: list[Any] = [None] * len(fn.shapes)
+        for i, s in saved.items():
+            if type(s.fn) is Leaf:
+                leaf = s.fn.tensor()
+                if leaf is not None and leaf._version != s.version:
+                    raise GradError(
+                        f"backward through {fn.name}: {leaf.label()} was changed in place after the op read it "
+                        f"(version {leaf._version}, read at {s.version}); run the forward pass again after the "
+                        "update, or clone() the value before it"
+                    )
+            self.ins[i] = make(s.node, s.fn)
+        self.out = make(fn.out, fn) if fn.out is not None else None
+
+
+def check_rule(fn: GradFn) -> Any:
+    """The rule as a callable. Raises GradError for an op that has none."""
+    if isinstance(fn.rule, Unsupported):
+        raise GradError(f"{fn.name} has no gradient: {fn.rule.why}")
+    return fn.rule
+
+
+def differentiable(op: Any) -> bool:
+    """False for ops whose results are constants."""
+    return not isinstance(op.grad, NonDiff)

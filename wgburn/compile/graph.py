@@ -1,0 +1,119 @@
+"""Normal form of pending work: nodes in order, leaves as numbered slots, numbers as slots, a key.
+
+Owns: `normalise`, `Graph`. Must not know: devices, kernels, tensors. Two pieces of work with equal keys
+run the same plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..core.dtype import DType
+from ..core.node import Node, Store
+from ..core.shape import Shape
+
+
+@dataclass(slots=True)
+class GNode:
+    """One node of a graph: a leaf (op None, `leaf` its slot) or an op on earlier nodes."""
+
+    op: Any
+    srcs: tuple[int, ...]
+    attrs: Any
+    shape: Shape
+    dtype: DType
+    dyn: int = 0  # first of its number slots
+    ndyn: int = 0
+    leaf: int = -1
+    strides: Shape | None = None  # leaves: None = dense
+    alias: int = -1  # leaves: the first leaf slot with the same buffer
+    offset_slot: int = -1  # leaves with strides: the number slot of their offset
+
+
+@dataclass(slots=True)
+class Graph:
+    """A plan's input: no buffer, no number, only structure."""
+
+    nodes: list[GNode]
+    outputs: tuple[int, ...]
+    leaves: int
+    numbers: int
+    uses: list[int] = field(default_factory=list)
+
+    def count_uses(self) -> list[int]:
+        """How many times each node is read (outputs count once more)."""
+        uses = [0] * len(self.nodes)
+        for n in self.nodes:
+            for s in n.srcs:
+                uses[s] += 1
+        for o in self.outputs:
+            uses[o] += 1
+        self.uses = uses
+        return uses
+
+
+class Work:
+    """Pending nodes in normal form: the key, and what a plan with that key is bound to."""
+
+    __slots__ = ("key", "leaves", "numbers", "order", "outputs", "parts")
+
+    def __init__(self, outputs: Sequence[Node]) -> None:
+        index: dict[int, int] = {}
+        order: list[Node] = []
+        parts: list[Any] = []
+        leaves: list[Store] = []
+        numbers: list[Any] = []
+        buffers: dict[int, int] = {}
+        stack = list(reversed(outputs))
+        while stack:
+            node = stack[-1]
+            if id(node) in index:
+                stack.pop()
+                continue
+            store = node.store
+            if store is not None:
+                stack.pop()
+                index[id(node)] = len(order)
+                order.append(node)
+                alias = buffers.setdefault(id(store.buf), len(leaves))
+                parts.append((store.sig, alias))
+                leaves.append(store)
+                if store.layout is not None:
+                    numbers.append(store.layout[1])
+                continue
+            todo = [s for s in node.srcs if id(s) not in index]
+            if todo:
+                todo.reverse()
+                stack.extend(todo)
+                continue
+            stack.pop()
+            index[id(node)] = len(order)
+            order.append(node)
+            parts.append((node.op, node.attrs, *[index[id(s)] for s in node.srcs]))
+            if node.dyn:
+                numbers.extend(node.dyn)
+        self.outputs = tuple([index[id(n)] for n in outputs])
+        self.order = order
+        self.parts = parts
+        self.leaves = leaves
+        self.numbers = numbers
+        self.key = (*parts, self.outputs)
+
+    def graph(self) -> Graph:
+        """The structure, for compiling a plan."""
+        nodes: list[GNode] = []
+        leaf = number = 0
+        for node, part in zip(self.order, self.parts, strict=True):
+            if node.store is not None:
+                g = GNode(None, (), None, node.shape, node.dtype, leaf=leaf, alias=part[1])
+                if node.store.layout is not None:
+                    g.strides, g.offset_slot = node.store.layout[0], number
+                    number += 1
+                leaf += 1
+            else:
+                g = GNode(node.op, part[2:], node.attrs, node.shape, node.dtype, number, len(node.dyn))
+                number += len(node.dyn)
+            nodes.append(g)
+        return Graph(nodes, self.outputs, leaf, number)

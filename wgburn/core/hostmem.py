@@ -1,0 +1,109 @@
+"""Host arrays that are used again: a cache of large blocks under numpy arrays.
+
+A fresh 40 MB array costs the kernel 10,000 page faults, more than adding two of them. Blocks come back
+when the last numpy view of them dies, whoever holds it. Owns: the cache. Must not know: tensors.
+"""
+
+from __future__ import annotations
+
+import threading
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: Below this many bytes malloc's own free lists are as good.
+SMALL = 1 << 16
+#: Cached, unused bytes are kept below this.
+MAX_CACHED = 1 << 30
+
+
+class Usage(NamedTuple):
+    """Bytes of large blocks: lent out (as asked for, and the class's surplus) and held."""
+
+    in_use: int
+    reserved: int
+    padding: int
+    peak_in_use: int
+    peak_reserved: int
+
+
+class _Block:
+    """Owns one raw allocation; numpy keeps it alive as the base of every view."""
+
+    __slots__ = ("raw", "size", "asked", "__array_interface__")
+
+    def __init__(self, raw: NDArray[np.uint8], size: int, asked: int) -> None:
+        self.raw = raw
+        self.size = size
+        self.asked = asked
+        self.__array_interface__: dict[str, Any] = {}
+
+    def __del__(self) -> None:
+        _give_back(self.size, self.asked, self.raw)
+
+
+_free: dict[int, list[NDArray[np.uint8]]] = {}
+_cached = _lent = _asked = _peak_asked = _peak_reserved = 0
+# Re-entrant: the garbage collector may run a block's __del__ while this thread holds the lock.
+_lock = threading.RLock()
+
+
+def _size_class(nbytes: int) -> int:
+    step = 1 << max(nbytes.bit_length() - 3, 12)
+    return -(-nbytes // step) * step
+
+
+def _give_back(size: int, asked: int, raw: NDArray[np.uint8]) -> None:
+    global _cached, _lent, _asked
+    try:
+        with _lock:
+            _lent -= size
+            _asked -= asked
+            if _cached + size <= MAX_CACHED:
+                _free.setdefault(size, []).append(raw)
+                _cached += size
+    except Exception:  # noqa: BLE001 - the interpreter is shutting down; the block goes with it
+        pass
+
+
+def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """An uninitialised C-contiguous array, from the cache when it is large."""
+    global _cached, _lent, _asked, _peak_asked, _peak_reserved
+    nbytes = prod(shape) * dtype.itemsize
+    if nbytes < SMALL:
+        return np.empty(shape, dtype)
+    size = _size_class(nbytes)
+    with _lock:
+        stack = _free.get(size)
+        raw = stack.pop() if stack else None
+        if raw is not None:
+            _cached -= size
+        _lent += size
+        _asked += nbytes
+        _peak_asked = max(_peak_asked, _asked)
+        _peak_reserved = max(_peak_reserved, _lent + _cached)
+    if raw is None:
+        raw = np.empty(size, np.uint8)
+    block = _Block(raw, size, nbytes)
+    block.__array_interface__ = {
+        "version": 3,
+        "shape": shape,
+        "typestr": dtype.str,
+        "data": (raw.ctypes.data, False),
+    }
+    return np.asarray(block)
+
+
+def usage() -> Usage:
+    """What the cache holds and lends at the moment."""
+    return Usage(_asked, _lent + _cached, _lent - _asked, _peak_asked, _peak_reserved)
+
+
+def release() -> None:
+    """Give every unused block back to the system."""
+    global _cached
+    with _lock:
+        _free.clear()
+        _cached = 0

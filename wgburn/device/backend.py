@@ -1,0 +1,272 @@
+"""The backend interface and the engine that realises pending work on any backend.
+
+Owns: pending work, plan cache, random streams, what happens when a realisation fails. Must not know:
+which backend it is, tensors, gradients.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..compile.graph import Graph, Work
+from ..core import dtype as dt
+from ..core.dtype import DType
+from ..core.errors import DeviceError, DTypeError
+from ..core.node import Node, Pending, Store
+
+T = TypeVar("T")
+
+#: Recorded nodes after which everything held is realised, so that a loop without reads stays bounded.
+RECORD_LIMIT = 8192
+#: Plans kept a backend; the least recently used go first.
+PLAN_LIMIT = 512
+
+
+@dataclass(frozen=True)
+class DeviceInfo:
+    """What a device says of itself; `available` False carries the cause in `reason`."""
+
+    kind: str  # "cpu" | "wgpu"
+    index: int
+    name: str
+    backend: str = ""
+    adapter_type: str = ""
+    features: frozenset[str] = frozenset()
+    limits: dict[str, int] = field(default_factory=dict)
+    fingerprint: str = ""
+    available: bool = True
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class MemoryReport:
+    """Bytes on a device. `in_use` by values, `reserved` from the system, `padding` lost to size classes."""
+
+    in_use: int
+    reserved: int
+    padding: int
+    peak_in_use: int
+    peak_reserved: int
+    pools: list[dict[str, Any]]
+
+
+class Stream:
+    """A device's random numbers: every op takes the next offset of the seed's sequence."""
+
+    __slots__ = ("offset", "seed")
+
+    def __init__(self) -> None:
+        self.seed = int(np.random.SeedSequence().generate_state(2, np.uint32) @ np.array([1, 1 << 32], object))
+        self.offset = 0
+
+    def take(self) -> tuple[int, int, int, int]:
+        """The slots (offset low, offset high, seed low, seed high) of one random op."""
+        o, s = self.offset, self.seed
+        self.offset = o + 1
+        return o & 0xFFFFFFFF, o >> 32 & 0xFFFFFFFF, s & 0xFFFFFFFF, s >> 32 & 0xFFFFFFFF
+
+
+class Backend:
+    """One opened device. Subclasses say how plans are made and run and how bytes move."""
+
+    kind = ""
+    dtypes: frozenset[DType] = frozenset()
+
+    def __init__(self, name: str, info: DeviceInfo) -> None:
+        self.name = name
+        self.info = info
+        self.pending = Pending()
+        self.recorded = 0
+        self.record_limit = RECORD_LIMIT
+        self.stream = Stream()
+        self.plans: OrderedDict[Any, Any] = OrderedDict()
+        self.plan_hits = 0
+        self.plan_misses = 0
+        self.closed = False
+        self._failed = False
+
+    # -- what a subclass provides -----------------------------------------------------------------
+    async def compile(self, graph: Graph) -> Any:
+        """A plan for the graph."""
+        raise NotImplementedError
+
+    def execute(self, plan: Any, leaves: list[Store], numbers: list[Any]) -> list[Store]:
+        """Run a plan; one store an output."""
+        raise NotImplementedError
+
+    def from_host(self, array: NDArray[Any], dtype: DType) -> Store:
+        """A store with a copy of a C-contiguous host array (of dtype.np)."""
+        raise NotImplementedError
+
+    async def to_host(self, store: Store, shape: tuple[int, ...], dtype: DType) -> NDArray[Any]:
+        """A fresh host array."""
+        raise NotImplementedError
+
+    async def wait(self) -> None:
+        """Return when everything submitted has run."""
+
+    def run_sync(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Drive a coroutine from synchronous code; one that never suspends needs no event loop."""
+        try:
+            coroutine.send(None)
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+        coroutine.close()
+        raise DeviceError(f"{self.name}: an asynchronous step waited outside an event loop")
+
+    def memory(self) -> MemoryReport:
+        raise NotImplementedError
+
+    def memory_cleanup(self) -> None:
+        """Give cached, unused memory back."""
+
+    def close(self) -> None:
+        """Drop plans and pending work; tensors of the device cannot be read afterwards."""
+        self.closed = True
+        self.plans.clear()
+        self.pending.refs.clear()
+
+    # -- checks -----------------------------------------------------------------------------------
+    def check_open(self) -> None:
+        if self.closed:
+            raise DeviceError(f"{self.name} is closed; open it again with wb.Device")
+
+    def check_dtype(self, dtype: DType, what: str) -> None:
+        """Raise DTypeError when the device does not have a dtype."""
+        if dtype not in self.dtypes:
+            have = ", ".join(d.name for d in dt.ALL if d in self.dtypes)
+            raise DTypeError(f"{what}: {self.name} has no {dtype.name}; it has {have}")
+
+    # -- the engine -------------------------------------------------------------------------------
+    def flush(self) -> None:
+        """Realise everything held. An op that fails keeps its error for whoever reads it."""
+        try:
+            self.realise(())
+        except Exception:  # noqa: BLE001 - kept on the node, raised at its read
+            if not self._failed:
+                raise
+
+    def realise(self, wanted: Sequence[Node]) -> None:
+        """Compute everything held and `wanted`. Raises what a wanted node's computation raised."""
+        nodes = self._collect(wanted)
+        if not nodes:
+            return
+        self.check_open()
+        try:
+            work = Work(nodes)
+            plan = self._cached(work)
+            if plan is None:
+                plan = self.run_sync(self.compile(work.graph()))
+                self._remember(work.key, plan)
+            self._run(plan, work, nodes)
+        except Exception as error:
+            self._recover(nodes, wanted, error)
+
+    async def realise_async(self, wanted: Sequence[Node]) -> None:
+        """`realise` for platforms that cannot block while a plan's programs compile."""
+        nodes = self._collect(wanted)
+        if not nodes:
+            return
+        self.check_open()
+        try:
+            work = Work(nodes)
+            plan = self._cached(work)
+            if plan is None:
+                plan = await self.compile(work.graph())
+                self._remember(work.key, plan)
+            self._run(plan, work, nodes)
+        except Exception as error:
+            self._recover(nodes, wanted, error)
+
+    def _collect(self, wanted: Sequence[Node]) -> list[Node]:
+        nodes = self.pending.nodes()
+        self.recorded = 0
+        if wanted:
+            seen = {id(n) for n in nodes}
+            nodes += [n for n in wanted if n.store is None and id(n) not in seen]
+        if self._failed:
+            bad = _failed_nodes(nodes)
+            for n in wanted:
+                if id(n) in bad:
+                    raise bad[id(n)]
+            nodes = [n for n in nodes if id(n) not in bad]
+            self._failed = bool(bad)
+        return nodes
+
+    def _cached(self, work: Work) -> Any:
+        plan = self.plans.get(work.key)
+        if plan is None:
+            self.plan_misses += 1
+            return None
+        self.plan_hits += 1
+        self.plans.move_to_end(work.key)
+        return plan
+
+    def _remember(self, key: Any, plan: Any) -> None:
+        self.plans[key] = plan
+        while len(self.plans) > PLAN_LIMIT:
+            self.plans.popitem(last=False)
+
+    def _run(self, plan: Any, work: Work, nodes: list[Node]) -> None:
+        for node, store in zip(nodes, self.execute(plan, work.leaves, work.numbers), strict=True):
+            node.realised(store)
+
+    def _recover(self, nodes: list[Node], wanted: Sequence[Node], error: Exception) -> None:
+        """One bad op must not take the rest along: realise outputs one by one, keep each failure on its
+        node, and raise the failure of what was asked for."""
+        if len(nodes) == 1 or self.closed:
+            self._fail(nodes[0], error)
+            raise error
+        first: Exception | None = None
+        asked = {id(n) for n in wanted}
+        for node in nodes:
+            if node.store is not None:
+                continue
+            try:
+                work = Work([node])
+                plan = self._cached(work)
+                if plan is None:
+                    plan = self.run_sync(self.compile(work.graph()))
+                    self._remember(work.key, plan)
+                self._run(plan, work, [node])
+            except Exception as one:  # noqa: BLE001 - kept on the node
+                self._fail(node, one)
+                if id(node) in asked or first is None:
+                    first = one
+        if first is not None:
+            raise first
+
+    def _fail(self, node: Node, error: Exception) -> None:
+        node.error = error
+        self._failed = True
+
+    def nbytes(self, shape: tuple[int, ...], dtype: DType) -> int:
+        """Bytes a dense value takes on this device."""
+        return prod(shape) * dtype.itemsize
+
+
+def _failed_nodes(outputs: list[Node]) -> dict[int, BaseException]:
+    """Outputs that cannot be computed because they, or something they read, failed before."""
+    state: dict[int, BaseException | None] = {}
+    stack = list(outputs)
+    while stack:
+        node = stack[-1]
+        if id(node) in state:
+            stack.pop()
+            continue
+        if node.error is not None:
+            state[id(node)] = node.error
+            continue
+        todo = [s for s in node.srcs if id(s) not in state]
+        if todo:
+            stack.extend(todo)
+            continue
+        state[id(node)] = next((e for s in node.srcs if (e := state[id(s)]) is not None), None)
+    return {id(n): e for n in outputs if (e := state[id(n)]) is not None}

@@ -1,0 +1,181 @@
+"""Reductions over axes: sum, prod, extrema and their positions, any, all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..core import dtype as dt
+from ..core.dtype import DType
+from .record import NONDIFF, OUT, Array, ReduceAttrs, _bool, _index, reduce
+
+
+@dataclass(frozen=True)
+class Combine:
+    """WGSL rule of a reduction, by the kind of the accumulator: neutral element and combining expression
+    ({a} accumulator, {b} next value). `position` reductions carry the index of the winner along."""
+
+    init: dict[str, str]
+    combine: dict[str, str]
+    position: bool = False
+
+
+_F_LOW, _F_HIGH = "(-wb_inf())", "wb_inf()"
+_I_LOW, _I_HIGH = "(-2147483647 - 1)", "2147483647"
+_U_LOW, _U_HIGH = "0u", "4294967295u"
+
+
+def _sum_dtype(attrs: Any, a: DType) -> DType:
+    """Sums of booleans and narrow integers are int32 on every device; the rest keep their dtype."""
+    return dt.int32 if a.kind == "b" or a.bits == 8 else a
+
+
+def expand_back(c: Any, t: Any) -> Any:
+    """A reduced tensor shown with the reduced axes as size 1, to broadcast against the input."""
+    if c.attrs.keepdim:
+        return t
+    shape = tuple(1 if i in c.attrs.axes else s for i, s in enumerate(c.shapes[0]))
+    return t.reshape(shape)
+
+
+def _np_sum(x: Array, axes: tuple[int, ...], keepdim: bool, dtype: np.dtype[Any]) -> Array:
+    acc = np.float32 if dtype == np.float16 else dtype
+    if axes and x.ndim and axes[-1] != x.ndim - 1 and dtype.kind == "f" and dtype.itemsize <= 4:
+        return _sum_leading(x, axes, keepdim, acc).astype(dtype, copy=False)
+    return np.asarray(np.sum(x, axis=axes, keepdims=keepdim, dtype=acc)).astype(dtype, copy=False)
+
+
+def _sum_leading(x: Array, axes: tuple[int, ...], keepdim: bool, acc: Any) -> Array:
+    """Sum where the last axis stays: numpy's own loop adds whole rows in sequence, losing digits over
+    many rows; adding inner axes first and the outermost in float64 keeps float32 accuracy."""
+    inner = axes[1:]
+    part = np.sum(x, axis=inner, keepdims=True, dtype=acc) if inner else x
+    rows = part.shape[axes[0]]
+    if rows > 64:
+        out = np.add.reduce(part, axis=axes[0], keepdims=True, dtype=np.float64)
+    else:
+        out = np.add.reduce(part, axis=axes[0], keepdims=True, dtype=acc)
+    return np.asarray(out if keepdim else out.squeeze(axes))
+
+
+def _plain(fn: Any) -> Any:
+    def rule(x: Array, axes: tuple[int, ...], keepdim: bool, dtype: np.dtype[Any]) -> Array:
+        return np.asarray(fn(x, axis=axes, keepdims=keepdim)).astype(dtype, copy=False)
+
+    return rule
+
+
+def _np_prod(x: Array, axes: tuple[int, ...], keepdim: bool, dtype: np.dtype[Any]) -> Array:
+    return np.asarray(np.prod(x, axis=axes, keepdims=keepdim, dtype=dtype))
+
+
+def _np_position(fn: Any) -> Any:
+    def rule(x: Array, axes: tuple[int, ...], keepdim: bool, dtype: np.dtype[Any]) -> Array:
+        kept = [i for i in range(x.ndim) if i not in axes]
+        moved = x.transpose(*kept, *axes).reshape(*(x.shape[i] for i in kept), -1)
+        out = np.asarray(fn(moved, axis=-1)).astype(np.int32)
+        if keepdim:
+            out = out.reshape(tuple(1 if i in axes else s for i, s in enumerate(x.shape)))
+        return out
+
+    return rule
+
+
+def _prod_grad(c: Any, g: Any) -> tuple[Any]:
+    # Products of the others, safe at zeros: exclusive products from both sides along one flat axis.
+    x = c.ins[0]
+    kept = [i for i in range(x.ndim) if i not in c.attrs.axes]
+    order = (*kept, *c.attrs.axes)
+    moved = x.permute(order)
+    lead = tuple(x.shape[i] for i in kept)
+    n = 1
+    for i in c.attrs.axes:
+        n *= x.shape[i]
+    flat = moved.reshape((*lead, n))
+    others = _exclusive_product(flat) * _exclusive_product(flat.flip(-1)).flip(-1)
+    gx = others * g.reshape((*lead, 1))
+    inverse = tuple(sorted(range(x.ndim), key=lambda i: order[i]))
+    return (gx.reshape(moved.shape).permute(inverse),)
+
+
+def _exclusive_product(x: Any) -> Any:
+    """Products of all earlier elements along the last axis, in log2(n) multiplications of shifted copies."""
+    n = x.shape[-1]
+    out = x.pad_constant(((0, 0),) * (x.ndim - 1) + ((1, 0),), 1.0).slice_axis(-1, 0, n)
+    step = 1
+    while step < n:
+        shifted = out.pad_constant(((0, 0),) * (x.ndim - 1) + ((step, 0),), 1.0).slice_axis(-1, 0, n)
+        out = out * shifted
+        step *= 2
+    return out
+
+
+def _extreme_grad(c: Any, g: Any) -> tuple[Any]:
+    # Ties share the gradient evenly (torch.amax).
+    mask = (c.ins[0] == expand_back(c, c.out)).to(c.dtypes[0])
+    count = mask.sum(c.attrs.axes, keepdim=True)
+    return (mask * (expand_back(c, g) / count),)
+
+
+sum_ = reduce(
+    "sum", _np_sum,
+    Combine({"f": "0.0", "i": "0", "u": "0u"}, {k: "({a} + {b})" for k in "fiu"}),
+    lambda c, g: (expand_back(c, g).expand(c.shapes[0]),), result=_sum_dtype, onnx="ReduceSum",
+)  # fmt: skip
+prod = reduce(
+    "prod", _np_prod,
+    Combine({"f": "1.0", "i": "1", "u": "1u"}, {k: "({a} * {b})" for k in "fiu"}),
+    _prod_grad, saves=(0,), result=_sum_dtype, onnx="ReduceProd",
+)  # fmt: skip
+amax = reduce(
+    "amax", _plain(np.max),
+    Combine(
+        {"f": _F_LOW, "i": _I_LOW, "u": _U_LOW},
+        {"f": "wb_max({a}, {b})", "i": "max({a}, {b})", "u": "max({a}, {b})"},
+    ),
+    _extreme_grad, saves=(0, OUT), dtypes="iuf", onnx="ReduceMax",
+)  # fmt: skip
+amin = reduce(
+    "amin", _plain(np.min),
+    Combine(
+        {"f": _F_HIGH, "i": _I_HIGH, "u": _U_HIGH},
+        {"f": "wb_min({a}, {b})", "i": "min({a}, {b})", "u": "min({a}, {b})"},
+    ),
+    _extreme_grad, saves=(0, OUT), dtypes="iuf", onnx="ReduceMin",
+)  # fmt: skip
+# For positions {b} beats {a} when the expression is true; the first NaN beats everything, ties keep the
+# earlier index (numpy and torch).
+argmax = reduce(
+    "argmax", _np_position(np.argmax),
+    Combine(
+        {"f": _F_LOW, "i": _I_LOW, "u": _U_LOW},
+        {
+            "f": "((!wb_isnan({a})) && (wb_isnan({b}) || wb_gt({b}, {a})))",
+            "i": "({b} > {a})", "u": "({b} > {a})",
+        },
+        position=True,
+    ),
+    NONDIFF, dtypes="iuf", result=_index, onnx="ArgMax",
+)  # fmt: skip
+argmin = reduce(
+    "argmin", _np_position(np.argmin),
+    Combine(
+        {"f": _F_HIGH, "i": _I_HIGH, "u": _U_HIGH},
+        {
+            "f": "((!wb_isnan({a})) && (wb_isnan({b}) || wb_lt({b}, {a})))",
+            "i": "({b} < {a})", "u": "({b} < {a})",
+        },
+        position=True,
+    ),
+    NONDIFF, dtypes="iuf", result=_index, onnx="ArgMin",
+)  # fmt: skip
+any_ = reduce(
+    "any", _plain(np.any), Combine({"b": "false"}, {"b": "({a} || {b})"}), NONDIFF, dtypes="b", result=_bool,
+)  # fmt: skip
+all_ = reduce(
+    "all", _plain(np.all), Combine({"b": "true"}, {"b": "({a} && {b})"}), NONDIFF, dtypes="b", result=_bool,
+)  # fmt: skip
+
+__all__ = ["Combine", "ReduceAttrs"]

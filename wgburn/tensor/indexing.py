@@ -1,0 +1,218 @@
+"""Reading and updating parts of tensors: numpy's indexing, gather and scatter by torch's names."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..core import dtype as dt
+from ..core.errors import DTypeError, IndexRangeError, ShapeError
+from ..core.shape import axis, broadcast
+from ..ops import index as ix
+from ..ops import movement as mv
+from . import bridge
+
+if TYPE_CHECKING:
+    from .tensor import Tensor
+
+
+def known_bounds(op: str, index: Any, size: int) -> None:
+    """Check indices the host knows (made from host data); computed ones are clamped on a device and
+    checked when they are read on the cpu."""
+    store = index._node.store
+    if store is not None and store.bounds is not None:
+        ix.check_bounds(op, *store.bounds, size)
+
+
+def _index_tensor(t: Any, like: Any) -> Any:
+    if t.dtype.kind not in "iu":
+        raise DTypeError(f"an index must be an integer tensor, got {t.dtype.name}")
+    return t if t.dtype is dt.int32 else _kept_bounds(t, bridge.cast(t, dt.int32))
+
+
+def _kept_bounds(t: Any, out: Any) -> Any:
+    known_bounds("index", t, 1 << 31)
+    return out
+
+
+class Indexing:
+    """`x[...]` with ints, slices, None, Ellipsis, integer and boolean tensors; gather, scatter, index_*."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+        shape: tuple[int, ...]
+        ndim: int
+        dtype: dt.DType
+
+    def __getitem__(self, index: Any) -> Tensor:
+        items = index if isinstance(index, tuple) else (index,)
+        items = tuple(self._index_item(i) for i in items)
+        return _basic_then_advanced(self, _expanded(items, self.shape))
+
+    def _index_item(self, item: Any) -> Any:
+        if isinstance(item, (np.ndarray, list)):
+            from .creation import tensor
+
+            return tensor(np.asarray(item), device=self.device)  # type: ignore[attr-defined]
+        if isinstance(item, np.integer):
+            return int(item)
+        return item
+
+    def gather(self, dim: int, index: Any) -> Tensor:
+        """out[i, j, k] = self[index[i, j, k], j, k] for dim 0. Raises IndexRangeError, ShapeError."""
+        d = axis("gather", dim, self.ndim)
+        index = _index_tensor(index, self)
+        known_bounds("gather", index, self.shape[d])
+        return bridge.apply(ix.gather, (self, index), d)  # type: ignore[arg-type]
+
+    def scatter_add(self, dim: int, index: Any, src: Any) -> Tensor:
+        """self with src[i, j, k] added at [index[i, j, k], j, k] for dim 0."""
+        d = axis("scatter_add", dim, self.ndim)
+        index = _index_tensor(index, self)
+        known_bounds("scatter_add", index, self.shape[d])
+        return bridge.apply(ix.scatter_add, (self, index, bridge.cast(src, self.dtype)), d)  # type: ignore[arg-type]
+
+    def index_select(self, dim: int, index: Any) -> Tensor:
+        """The slices of `dim` named by a vector of indices."""
+        d = axis("index_select", dim, self.ndim)
+        if index.ndim != 1:
+            raise ShapeError(f"index_select takes a vector of indices, got {index.shape}; use x[index]")
+        index = _index_tensor(index, self)
+        known_bounds("index_select", index, self.shape[d])
+        return bridge.apply(ix.index_select, (self, index), d)  # type: ignore[arg-type]
+
+    def index_add(self, dim: int, index: Any, src: Any) -> Tensor:
+        """self with the slices of src added at the indexed places of `dim`."""
+        d = axis("index_add", dim, self.ndim)
+        index = _index_tensor(index, self)
+        known_bounds("index_add", index, self.shape[d])
+        return bridge.apply(ix.index_add, (self, index, bridge.cast(src, self.dtype)), d)  # type: ignore[arg-type]
+
+    def take_along_dim(self, index: Any, dim: int) -> Tensor:
+        """gather with broadcasting of the other dimensions."""
+        d = axis("take_along_dim", dim, self.ndim)
+        rest_x = tuple(1 if i == d else s for i, s in enumerate(self.shape))
+        rest_i = tuple(1 if i == d else s for i, s in enumerate(index.shape))
+        both = broadcast("take_along_dim", rest_x, rest_i)
+        x: Any = self.expand(tuple(self.shape[d] if i == d else s for i, s in enumerate(both)))  # type: ignore[attr-defined]
+        return x.gather(d, index.expand(tuple(index.shape[d] if i == d else s for i, s in enumerate(both))))  # type: ignore[no-any-return]
+
+    def masked_fill(self, mask: Any, value: Any) -> Tensor:
+        """`value` where `mask` is true."""
+        return mask.where(value, self)  # type: ignore[no-any-return]
+
+
+def _expanded(items: tuple[Any, ...], shape: tuple[int, ...]) -> list[Any]:
+    """The index with its Ellipsis (or the missing end) written out as full slices."""
+    used = sum(_consumes(i) for i in items)
+    if used > len(shape):
+        raise IndexRangeError(f"too many indices: {used} for a tensor of {len(shape)} dimensions {shape}")
+    if sum(i is Ellipsis for i in items) > 1:
+        raise IndexRangeError("an index has at most one Ellipsis")
+    fill = [slice(None)] * (len(shape) - used)
+    out: list[Any] = []
+    found = False
+    for i in items:
+        if i is Ellipsis:
+            out += fill
+            found = True
+        else:
+            out.append(i)
+    return out if found else out + fill
+
+
+def _consumes(item: Any) -> int:
+    if item is None or item is Ellipsis:
+        return 0
+    if hasattr(item, "_node") and item.dtype.kind == "b":
+        return int(item.ndim)
+    return 1
+
+
+def _basic_then_advanced(x: Any, items: list[Any]) -> Any:
+    starts, sizes, steps, flips = [], [], [], []
+    drop: list[bool] = []
+    layout: list[Any] = []  # per result dimension before advanced: "keep", "new", or an index tensor
+    d = 0
+    for item in items:
+        if item is None:
+            layout.append("new")
+            continue
+        if hasattr(item, "_node"):
+            span = item.ndim if item.dtype.kind == "b" else 1
+            parts = _mask_indices(item, x.shape[d : d + span]) if item.dtype.kind == "b" else [_index_tensor(item, x)]
+            for part in parts:
+                known_bounds("index", part, x.shape[d])
+                layout.append(part)
+                starts.append(0)
+                sizes.append(x.shape[d])
+                steps.append(1)
+                drop.append(False)
+                d += 1
+            continue
+        n = x.shape[d]
+        if isinstance(item, slice):
+            a, b, s = item.indices(n)
+            count = len(range(a, b, s))
+            if s < 0:
+                flips.append(d)
+                a = n - 1 - a
+                s = -s
+            starts.append(a)
+            sizes.append(count)
+            steps.append(s)
+            drop.append(False)
+            layout.append("keep")
+        elif isinstance(item, int) and not isinstance(item, bool):
+            if not -n <= item < n:
+                raise IndexRangeError(f"index {item} is out of range for dimension {d} of {x.shape}")
+            starts.append(item % n)
+            sizes.append(1)
+            steps.append(1)
+            drop.append(True)
+        else:
+            raise IndexRangeError(f"cannot index with {type(item).__name__}; use ints, slices, None, ... or integer tensors")
+        d += 1
+    if flips:
+        x = x.flip(tuple(flips))
+    if any(starts) or tuple(sizes) != x.shape or any(s != 1 for s in steps):
+        x = bridge.apply(mv.slice_, (x,), mv.SliceAttrs(tuple(sizes), tuple(steps)), tuple(starts))
+    kept = iter([s for s, gone in zip(sizes, drop, strict=True) if not gone])
+    shape = tuple(1 if kind == "new" else next(kept) for kind in layout if True)
+    x = x.reshape(shape)
+    advanced = [i for i, kind in enumerate(layout) if hasattr(kind, "_node")]
+    return _advanced(x, [layout[i] for i in advanced], advanced) if advanced else x
+
+
+def _mask_indices(mask: Any, shape: tuple[int, ...]) -> list[Any]:
+    """A boolean mask as one index tensor a dimension. Reads the mask (its count decides a shape)."""
+    from .creation import tensor
+
+    if mask.shape != shape:
+        raise ShapeError(f"a mask of shape {mask.shape} indexes dimensions of {shape}; shapes must be equal")
+    return [tensor(i.astype(np.int32), device=mask.device.inner()) for i in np.nonzero(mask.numpy())]
+
+
+def _advanced(x: Any, indices: list[Any], dims: list[int]) -> Any:
+    """numpy's advanced indexing: the indexed dimensions become one, selected by linear indices."""
+    shape = broadcast("index", *[i.shape for i in indices])
+    rest = [i for i in range(x.ndim) if i not in dims]
+    linear: Any = None
+    for i, d in zip(indices, dims, strict=True):
+        n = x.shape[d]
+        i = (i < 0).where(i + n, i)
+        linear = i if linear is None else linear * n + i
+    linear = linear.expand(shape) if linear.shape != shape else linear
+    moved = x.permute((*dims, *rest)).reshape((prod(x.shape[d] for d in dims), *[x.shape[d] for d in rest]))
+    out = moved.index_select(0, linear.reshape(prod(shape)))
+    out = out.reshape((*shape, *[x.shape[d] for d in rest]))
+    together = dims == list(range(dims[0], dims[0] + len(dims)))
+    if together and dims[0] > 0:
+        k = len(shape)
+        front = [i for i in range(len(rest)) if rest[i] < dims[0]]
+        order = [k + i for i in front] + list(range(k)) + [k + i for i in range(len(front), len(rest))]
+        out = out.permute(tuple(order))
+    return out
