@@ -304,7 +304,7 @@ class BrowserDriver:
     # -- memory -----------------------------------------------------------------------------------
     def create_buffer(self, size: int, usage: int) -> int:
         self._check()
-        rules.check_buffer_size(size, self._limits)
+        rules.check_buffer(size, usage, self._limits)
         buffer = self._buffer_ids.take()
         self._buffers[buffer] = _Buffer(size, usage)
         self._bytes += size
