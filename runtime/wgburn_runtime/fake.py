@@ -30,7 +30,7 @@ from .rules import (
     Bound,
     aliasing_fault,
     check_binding,
-    check_buffer_size,
+    check_buffer,
     check_commands,
     check_grid,
     check_layout,
@@ -134,9 +134,7 @@ class FakeDriver:
     # -- memory -----------------------------------------------------------------------------------
     def create_buffer(self, size: int, usage: int) -> int:
         self._check_alive()
-        check_buffer_size(size, self._info.limits)
-        if not usage:
-            raise DriverError(f"buffer of {size} bytes: no usage")
+        check_buffer(size, usage, self._info.limits)
         if self._memory is not None and self._bytes + size > self._memory:
             raise OutOfMemoryError(
                 f"no room for a buffer of {size} bytes: {self._bytes} of {self._memory} in use"

@@ -13,7 +13,15 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .driver import COMMAND_COLUMNS, PARAMS_ALIGN, ProgramSource
+from .driver import (
+    COMMAND_COLUMNS,
+    COPY_DST,
+    COPY_SRC,
+    MAP_READ,
+    MAP_WRITE,
+    PARAMS_ALIGN,
+    ProgramSource,
+)
 from .errors import DriverError, LimitError
 
 #: What every WebGPU device offers at least, under WebGPU's names (only what compute needs).
@@ -36,6 +44,8 @@ SPEC_LIMITS: Final[Mapping[str, int]] = {
     "minUniformBufferOffsetAlignment": 256,
 }
 
+_ALL_USAGES: Final = 0x3FF  # the ten bits of GPUBufferUsage
+
 #: What to do about a limit that is too small for a request.
 ADVICE: Final = 'open the device with limits="adapter" if it offers more, or split the tensor'
 
@@ -46,8 +56,14 @@ def over_limit(what: str, name: str, value: int, maximum: int, advice: str = "")
     return LimitError(f"{what}: {value} is over the device's {name} of {maximum}{hint}")
 
 
-def check_buffer_size(size: int, limits: Mapping[str, int]) -> None:
-    """A buffer holds a positive multiple of 4 bytes, at most maxBufferSize."""
+def check_buffer(size: int, usage: int, limits: Mapping[str, int]) -> None:
+    """A buffer holds a positive multiple of 4 bytes, at most maxBufferSize, and has known usages;
+    mappable ones allow nothing but a copy."""
+    if usage <= 0 or usage & ~_ALL_USAGES:
+        raise DriverError(f"buffer of {size} bytes: {usage:#x} is no set of buffer usages")
+    for mapping, partner in ((MAP_READ, COPY_DST), (MAP_WRITE, COPY_SRC)):
+        if usage & mapping and usage & ~(mapping | partner):
+            raise DriverError(f"buffer of {size} bytes: usage {usage:#x} can't also be mapped")
     if size <= 0 or size % 4:
         raise DriverError(f"buffer of {size} bytes: the size must be a positive multiple of 4")
     maximum = limits["maxBufferSize"]

@@ -135,7 +135,7 @@ remainder = binary(
 )  # fmt: skip
 floor_divide = binary(
     "floor_divide", nm.floor_divide,
-    {"f": "wb_floor(wb_div({0}, {1}))", "i": "wb_idiv_floor_i({0}, {1})", "u": "wb_idiv_u({0}, {1})"}, NONDIFF,
+    {"f": "wb_floor(wb_div({0}, {1}))", "i": "wb_idiv_floor_i({0}, {1})", "u": "wb_idiv_floor_u({0}, {1})"}, NONDIFF,
 )  # fmt: skip
 
 

@@ -66,6 +66,8 @@ class ErrorSink:
             return None
         kind, message = mine[0]
         text = f"{what}: {message}" if what else message
+        if "device is lost" in message:  # wgpu does not always call back, but refuses everything
+            self.lost = self.lost or "lost"
         if self.lost:
             return DeviceLostError(f"{text} (device lost: {self.lost})")
         if kind == lib.WGPUErrorType_OutOfMemory:

@@ -36,7 +36,7 @@ from ..driver import (
 from ..errors import DeviceLostError, DriverError, OutOfMemoryError, ProgramError
 from ..rules import (
     check_binding,
-    check_buffer_size,
+    check_buffer,
     check_commands,
     check_grid,
     check_layout,
@@ -166,7 +166,7 @@ class NativeDriver:
     # -- memory -----------------------------------------------------------------------------------
     def create_buffer(self, size: int, usage: int) -> int:
         self._check_alive()
-        check_buffer_size(size, self._limits)
+        check_buffer(size, usage, self._limits)
         try:
             pointer = self._create_buffer(size, usage)
         except OutOfMemoryError:
@@ -217,7 +217,7 @@ class NativeDriver:
         self._writes += 1
         self._pending_writes += size
         if self._pending_writes > MAX_PENDING_WRITES:
-            self._submit(0)
+            self._flush()
 
     async def read_buffer(self, buffer: int, offset: int, size: int) -> bytearray:
         self._check_alive()
@@ -281,7 +281,7 @@ class NativeDriver:
             )
 
         with self._finished(encode, what):
-            self._submit(1)
+            self._submit()
 
     # -- programs ---------------------------------------------------------------------------------
     async def create_pipelines(self, programs: Sequence[ProgramSource]) -> list[int]:
@@ -396,7 +396,7 @@ class NativeDriver:
             with self._finished(functools.partial(self._encode, rows=rows), "submit"):
                 if params is not None and len(source):
                     self._write(target, params[1], source)
-                self._submit(1)
+                self._submit()
         except (DeviceLostError, OutOfMemoryError):
             raise
         except (DriverError, KeyError) as error:
@@ -429,7 +429,7 @@ class NativeDriver:
 
     @contextlib.contextmanager
     def _finished(self, encode: Callable[[Any], None], what: str) -> Iterator[None]:
-        """Encode; if nothing failed, leave the command buffer in `_c_commands` for `_submit(1)`."""
+        """Encode; if nothing failed, leave the command buffer in `_c_commands` for `_submit`."""
         encoder = lib.wgpuDeviceCreateCommandEncoder(self._device, ffi.NULL)
         commands = ffi.NULL
         try:
@@ -443,10 +443,15 @@ class NativeDriver:
                 lib.wgpuCommandBufferRelease(commands)
             lib.wgpuCommandEncoderRelease(encoder)
 
-    def _submit(self, count: int) -> None:
-        """Hand over `count` command buffers and every pending write; wait if too far ahead."""
-        self._check_alive()
-        index = lib.wgpuQueueSubmitForIndex(self._queue, count, self._c_commands)
+    def _flush(self) -> None:
+        """Hand pending writes over without any commands. The empty encoder is a probe: it fails on a
+        lost device, where a bare submit would abort."""
+        with self._finished(lambda encoder: None, "write"):
+            self._submit()
+
+    def _submit(self) -> None:
+        """Hand over the finished commands and every pending write; wait if too far ahead."""
+        index = lib.wgpuQueueSubmitForIndex(self._queue, 1, self._c_commands)
         self._submits += 1
         self._pending_writes = 0
         in_flight = self._in_flight
@@ -488,7 +493,7 @@ class NativeDriver:
     async def wait(self) -> None:
         self._check_alive()
         if self._pending_writes:
-            self._submit(0)
+            self._flush()
         self._block()
         self._check_sink("wait")
 
