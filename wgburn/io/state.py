@@ -40,8 +40,8 @@ def save(
 def load(path: PathLike, device: Device | str | None = None) -> dict[str, Tensor]:
     """The tensors of a safetensors file, on `device` (the default device if None).
 
-    bfloat16 becomes float32; on a device without 64-bit types, int64 int32 and float64 float32. Raises FileFormatError for
-    a file that is missing or damaged.
+    bfloat16 becomes float32; on a device without 64-bit types, int64 becomes int32 and float64
+    float32. Raises FileFormatError for a file that is missing or damaged.
     """
     target = as_device(device)
     with read_safetensors(path) as file:

@@ -1,0 +1,1 @@
+"""Benchmarks: the same works on wgburn's devices and on other systems, side by side in one run."""

@@ -1,0 +1,48 @@
+"""Fixtures of every test: the devices.
+
+Without a WebGPU adapter the tests that need one fail; WGBURN_TEST_NO_GPU=1 leaves them out instead.
+"""
+
+import os
+
+import pytest
+
+NO_GPU = os.environ.get("WGBURN_TEST_NO_GPU", "0") not in ("", "0")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def settings_of_the_tests():
+    """Tests see default settings, not those of the developer's wgburn.toml or variables."""
+    kept = {
+        name: os.environ.pop(name)
+        for name in list(os.environ)
+        if name.startswith("WGBURN_") and not name.startswith("WGBURN_TEST_")
+    }
+    # Drivers complain on stderr without it.
+    os.environ.setdefault("XDG_RUNTIME_DIR", "/tmp")
+    yield
+    os.environ.update(kept)
+
+
+@pytest.fixture(scope="session")
+def cpu():
+    """The numpy device."""
+    import wgburn as wb
+
+    return wb.Device.cpu()
+
+
+@pytest.fixture(scope="session")
+def wgpu():
+    """A WebGPU device, software ones too, with the limits that a browser gives."""
+    if NO_GPU:
+        pytest.skip("WGBURN_TEST_NO_GPU is set")
+    import wgburn as wb
+
+    return wb.Device.wgpu(limits="default")
+
+
+@pytest.fixture(params=["cpu", "wgpu"])
+def device(request):
+    """Each device in turn."""
+    return request.getfixturevalue(request.param)
