@@ -156,11 +156,28 @@ async def enumerate_browser() -> list[AdapterInfo]:
     return [_adapter_info(adapter) for adapter in found["adapters"]]
 
 
-async def open_browser(power: str = "high-performance", limits: str = "adapter") -> BrowserDriver:
-    """Open a device on the adapter of that power preference. `limits`: "adapter" or "default"."""
-    from_js = await _bridge()
+async def open_browser(
+    power: str = "high-performance", limits: str = "adapter", index: int = 0
+) -> BrowserDriver:
+    """Open a device. `index` counts as `enumerate_browser` does; browsers choose by `power` alone.
+
+    `limits`: "adapter" for all the adapter offers, "default" for the spec's. Raises
+    AdapterUnavailableError with the cause.
+    """
+    if power not in ("high-performance", "low-power"):
+        raise AdapterUnavailableError(f'power={power!r}: use "high-performance" or "low-power"')
+    if limits not in ("adapter", "default"):
+        raise AdapterUnavailableError(f'limits={limits!r}: use "adapter" or "default"')
+    if index:
+        found = [adapter for adapter in await enumerate_browser() if adapter.available]
+        if not 0 <= index < len(found):
+            raise AdapterUnavailableError(
+                f"no adapter {index}; this browser offers {len(found)}, counted from 0"
+            )
+        power = "low-power"  # the second and last entry
+    module = await _bridge()
     try:
-        bridge = await from_js.open(power, limits)
+        bridge = await module.open(power, limits)
     except Exception as error:
         raise AdapterUnavailableError(f"no WebGPU device: {_message(error)}") from error
     return BrowserDriver(bridge)
