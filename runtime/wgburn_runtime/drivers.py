@@ -32,7 +32,8 @@ async def enumerate_adapters() -> list[AdapterInfo]:
 async def open_driver(
     index: int = 0, power: str = "high-performance", limits: str = "adapter"
 ) -> Driver:
-    """Open a device. `index` counts as `enumerate_adapters` does. Raises AdapterUnavailableError."""
+    """Open a device. `index` counts as `enumerate_adapters` does. May raise
+    AdapterUnavailableError."""
     if IN_BROWSER:
         from .browser import open_browser
 
