@@ -128,17 +128,19 @@ def check_binding(
     index: int, buffer: int, offset: int, size: int, capacity: int, limits: Mapping[str, int]
 ) -> None:
     """One storage binding: alignment, size limit, range."""
-    what = f"binding {index} (buffer {buffer}, offset {offset}, size {size})"
     align = limits["minStorageBufferOffsetAlignment"]
+    maximum = limits["maxStorageBufferBindingSize"]
+    aligned = offset >= 0 and not offset % align and not size % 4
+    if aligned and 0 < size <= maximum and offset + size <= capacity:
+        return  # the words below cost more than the call that a bind group is for
+    what = f"binding {index} (buffer {buffer}, offset {offset}, size {size})"
     if offset % align or offset < 0:
         raise DriverError(f"{what}: the offset must be a multiple of {align}")
     if size <= 0 or size % 4:
         raise DriverError(f"{what}: the size must be a positive multiple of 4")
     if offset + size > capacity:
         raise DriverError(f"{what}: the buffer has only {capacity} bytes")
-    name = "maxStorageBufferBindingSize"
-    if size > limits[name]:
-        raise over_limit(what, name, size, limits[name], ADVICE)
+    raise over_limit(what, "maxStorageBufferBindingSize", size, maximum, ADVICE)
 
 
 class Bound(NamedTuple):

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+
 from wgburn_runtime.driver import (
     MAP_READ,
     PARAMS_USAGE,
@@ -115,7 +116,7 @@ def test_no_commands_only_writes(step: Step) -> None:
     np.testing.assert_array_equal(step.read(), np.ones(N, "f4"))
 
 
-# -- every kind of error: raised, named, nothing submitted, the device still works ------------------
+# -- every kind of error: raised, named, nothing submitted, the device still works ---
 
 
 def assert_usable(step: Step) -> None:
@@ -188,7 +189,7 @@ def test_destroyed_buffers_never_reach_a_submit(step: Step) -> None:
     group = driver.create_bind_group("w", 16, [(other, 0, N * 4)], step.params)
     driver.write_buffer(other, 0, bytes(64))  # still waiting for a submit when its target goes
     driver.destroy_buffer(other)
-    with pytest.raises(DriverError, match="'step': buffer .* was destroyed"):
+    with pytest.raises(DriverError, match=r"'step': buffer .* was destroyed"):
         driver.submit(rows((step.pipeline, group, 0, 1)))
     with pytest.raises(DriverError, match="no buffer"):
         driver.run_sync(driver.read_buffer(other, 0, 4))
@@ -279,7 +280,7 @@ def test_standard_subgroup_and_f16_texts_compile(native: Driver) -> None:
         compiled(native, ProgramSource("both", text, "w", 0, (8, 1, 1), frozenset(wanted)))
 
 
-# -- life of a device --------------------------------------------------------------------------------
+# -- life of a device ---
 
 
 def test_three_thousand_submits_without_a_read_hold_memory(step: Step) -> None:

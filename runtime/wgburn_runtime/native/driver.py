@@ -327,31 +327,24 @@ class NativeDriver:
         layout = self._compiler.layout(access, params_bytes)
         if len(storage) != len(access):
             raise DriverError(f"bind group: {len(storage)} buffers for access {access!r}")
-        count = len(storage) + bool(params_bytes)
-        entries = ffi.new("WGPUBindGroupEntry[]", max(count, 1))
-        limits = self._limits
+        used: set[int] = set()
+        buffers, limits, row = self._buffers, self._limits, layout.rows
         for index, (buffer, offset, size) in enumerate(storage):
-            record = self._buffer(buffer, STORAGE, f"binding {index}")
+            record = buffers.get(buffer)
+            if record is None or not record.usage & STORAGE:
+                record = self._buffer(buffer, STORAGE, f"binding {index}")
             check_binding(index, buffer, offset, size, record.size, limits)
-            entry = entries[index]
-            entry.binding = index
+            entry = row[index]
             entry.buffer = record.pointer
             entry.offset = offset
             entry.size = size
-        used = {item[0] for item in storage}
+            used.add(buffer)
         if params_bytes:
             record = self._buffer(params, UNIFORM, "parameter binding")
             check_params_offset("bind group", 0, params_bytes, record.size)
-            entry = entries[len(storage)]
-            entry.binding = len(storage)
-            entry.buffer = record.pointer
-            entry.size = params_bytes
+            row[-1].buffer = record.pointer
             used.add(params)
-        struct = ffi.new("WGPUBindGroupDescriptor *")
-        struct.layout = layout
-        struct.entryCount = count
-        struct.entries = entries
-        pointer = lib.wgpuDeviceCreateBindGroup(self._device, struct)
+        pointer = lib.wgpuDeviceCreateBindGroup(self._device, layout.descriptor)
         error = self._sink.take("bind group") if self._sink.errors else None
         if error is not None:
             lib.wgpuBindGroupRelease(pointer)
@@ -360,7 +353,7 @@ class NativeDriver:
         self._groups[handle] = pointer
         self._group_records[handle] = _Group(access, params_bytes, params, used)
         for buffer in used:
-            self._buffers[buffer].groups.add(handle)
+            buffers[buffer].groups.add(handle)
         return handle
 
     def destroy_bind_group(self, bind_group: int) -> None:
@@ -444,7 +437,7 @@ class NativeDriver:
             lib.wgpuCommandEncoderRelease(encoder)
 
     def _flush(self) -> None:
-        """Hand pending writes over without any commands. The empty encoder is a probe: it fails on a
+        """Hand pending writes over without commands. The empty encoder is a probe: it fails on a
         lost device, where a bare submit would abort."""
         with self._finished(lambda encoder: None, "write"):
             self._submit()

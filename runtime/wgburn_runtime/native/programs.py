@@ -33,6 +33,28 @@ def _without_subgroups(directive: re.Match[str]) -> str:
     return text + " " * (len(directive[0]) - len(text))
 
 
+class Layout:
+    """The layouts of one (access, params_bytes), and a bind group descriptor with a row for each
+    binding, filled in again for every bind group: making structs costs more than the call."""
+
+    __slots__ = ("_entries", "descriptor", "group", "pipeline", "rows")
+
+    def __init__(self, group: Any, pipeline: Any, access: str, params_bytes: int) -> None:
+        self.group = group
+        self.pipeline = pipeline
+        count = len(access) + bool(params_bytes)
+        self._entries = ffi.new("WGPUBindGroupEntry[]", max(count, 1))
+        self.rows = [self._entries[index] for index in range(count)]
+        for index, row in enumerate(self.rows):
+            row.binding = index
+        if params_bytes:
+            self.rows[-1].size = params_bytes
+        self.descriptor = ffi.new("WGPUBindGroupDescriptor *")
+        self.descriptor.layout = group
+        self.descriptor.entryCount = count
+        self.descriptor.entries = self._entries
+
+
 class Compiler:
     """Compiles for one device; layouts are made once per (access, params_bytes)."""
 
@@ -40,7 +62,7 @@ class Compiler:
         self._device = device
         self._sink = sink
         self._limits = limits
-        self._layouts: dict[tuple[str, int], tuple[Any, Any]] = {}
+        self._layouts: dict[tuple[str, int], Layout] = {}
 
     def compile_all(self, programs: Sequence[ProgramSource]) -> list[Any]:
         """A pipeline, or the exception, per program."""
@@ -72,7 +94,7 @@ class Compiler:
             self._check_program(program)
             stage = ffi.new("WGPUComputePipelineDescriptor *")
             keep.append(set_text(stage.label, program.name))
-            stage.layout = self._layouts[program.access, program.params_bytes][1]
+            stage.layout = self._layouts[program.access, program.params_bytes].pipeline
             stage.compute.module = module
             keep.append(set_text(stage.compute.entryPoint, "main"))
             pipeline = lib.wgpuDeviceCreateComputePipeline(self._device, stage)
@@ -101,11 +123,11 @@ class Compiler:
             where = f" at line {number}: `{line}`"
         raise ProgramError(f"program {program.name!r} does not compile{where}\n{message}")
 
-    def layout(self, access: str, params_bytes: int) -> Any:
-        """The bind group layout."""
+    def layout(self, access: str, params_bytes: int) -> Layout:
+        """What programs and bind groups of this shape share."""
         known = self._layouts.get((access, params_bytes))
         if known is not None:
-            return known[0]
+            return known
         check_layout("bind group", access, params_bytes, self._limits)
         count = len(access) + bool(params_bytes)
         entries = ffi.new("WGPUBindGroupLayoutEntry[]", max(count, 1))
@@ -135,12 +157,13 @@ class Compiler:
             lib.wgpuPipelineLayoutRelease(pipeline)
             lib.wgpuBindGroupLayoutRelease(group)
             raise error
-        self._layouts[access, params_bytes] = (group, pipeline)
-        return group
+        layout = Layout(group, pipeline, access, params_bytes)
+        self._layouts[access, params_bytes] = layout
+        return layout
 
     def close(self) -> None:
         """Release the layouts; compiled pipelines belong to who asked for them."""
-        for group, pipeline in self._layouts.values():
-            lib.wgpuPipelineLayoutRelease(pipeline)
-            lib.wgpuBindGroupLayoutRelease(group)
+        for layout in self._layouts.values():
+            lib.wgpuPipelineLayoutRelease(layout.pipeline)
+            lib.wgpuBindGroupLayoutRelease(layout.group)
         self._layouts.clear()

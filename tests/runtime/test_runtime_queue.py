@@ -1,0 +1,344 @@
+"""The queue: results through a real driver under a browser's rules, caches, and steady state."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import struct
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from wgburn_runtime.driver import Driver, ProgramSource
+from wgburn_runtime.errors import DriverError, LimitError, OutOfMemoryError, ProgramError
+from wgburn_runtime.fake import FakeDriver, MirrorDriver
+from wgburn_runtime.pool import Allocation
+from wgburn_runtime.queue import FIRST_RING_BYTES, UPLOAD_PIECE, Launch, LaunchList, Prepared, Queue
+
+N = 1000
+
+
+def blocks(*scales: float) -> bytes:
+    return b"".join(struct.pack("<IfII", N, scale, 0, 0).ljust(256, b"\0") for scale in scales)
+
+
+def chain(program: ProgramSource, count: int, slots: int = 1) -> LaunchList:
+    launches = tuple(Launch(0, (i % slots,), (16, 1, 1), i * 256) for i in range(count))
+    return LaunchList((program,), launches, count * 256, f"chain of {count}")
+
+
+def prepared(queue: Queue, list_: LaunchList) -> Prepared:
+    return queue.driver.run_sync(queue.prepare(list_))
+
+
+def floats(queue: Queue, alloc: Allocation) -> np.ndarray:
+    return np.frombuffer(queue.driver.run_sync(queue.download(alloc, N * 4)), "f4")
+
+
+def zeros(queue: Queue) -> Allocation:
+    alloc = queue.alloc(N * 4)
+    queue.upload(alloc, bytes(N * 4))
+    return alloc
+
+
+def test_vector_add_with_a_mixed_list(
+    mirror: MirrorDriver, programs: dict[str, ProgramSource]
+) -> None:
+    queue = Queue(mirror)
+    a, b, c = (queue.alloc(N * 4) for _ in range(3))
+    queue.upload(a, np.arange(N, dtype="f4").data)
+    queue.upload(b, np.ones(N, "f4").data)
+    list_ = LaunchList(
+        (programs["add"], programs["step"]),
+        (Launch(0, (0, 1, 2), (16, 1, 1), 0), Launch(1, (2,), (16, 1, 1), 256)),
+        512,
+        "mixed",
+    )
+    queue.execute(prepared(queue, list_), [a, b, c], blocks(2.0, 3.0))
+    np.testing.assert_array_equal(floats(queue, c), (np.arange(N, dtype="f4") + 2) * 3 + 1)
+    queue.close()
+
+
+def test_programs_without_parameters(
+    mirror: MirrorDriver, programs: dict[str, ProgramSource]
+) -> None:
+    queue = Queue(mirror)
+    counts, x = queue.alloc(256), zeros(queue)
+    queue.upload(counts, bytes(256))
+    increment, step = programs["increment"], programs["step"]
+    plain = LaunchList((increment,), (Launch(0, (0,), (1, 1, 1), 0),) * 3, 0, "plain")
+    queue.execute(prepared(queue, plain), [counts])
+    # Together with one that has parameters, twice, so that the ring moves on.
+    both = LaunchList(
+        (increment, step),
+        (Launch(0, (0,), (1, 1, 1), 0), Launch(1, (1,), (16, 1, 1), 0)),
+        256,
+        "both",
+    )
+    ready = prepared(queue, both)
+    for _ in range(2):
+        queue.execute(ready, [counts, x], blocks(10.0))
+    data = mirror.run_sync(queue.download(counts, 256))
+    np.testing.assert_array_equal(np.frombuffer(data, "u4"), np.full(64, 5))
+    np.testing.assert_array_equal(floats(queue, x), np.full(N, 11, "f4"))
+
+
+def test_executions_with_changing_parameters_go_round_the_ring(
+    mirror: MirrorDriver, programs: dict[str, ProgramSource]
+) -> None:
+    queue = Queue(mirror)
+    x = zeros(queue)
+    ready = prepared(queue, chain(programs["step"], 100))
+    expected = np.float32(0)
+    rounds = 3 * FIRST_RING_BYTES // (100 * 256)
+    for i in range(rounds):
+        scales = [((i + j) % 5) / 4 for j in range(100)]
+        queue.execute(ready, [x], blocks(*scales))
+        for scale in scales:
+            expected = expected * np.float32(scale) + np.float32(1)
+    np.testing.assert_allclose(floats(queue, x), np.full(N, expected), rtol=1e-6)
+    counters = queue.counters
+    assert counters.launches == rounds * 100
+    assert (counters.hits, counters.misses) == (rounds - 1, 1)
+    assert (counters.pipelines_created, counters.bind_groups_created) == (1, 1)
+
+
+def test_a_list_larger_than_the_ring(
+    mirror: MirrorDriver, programs: dict[str, ProgramSource]
+) -> None:
+    queue = Queue(mirror)
+    x = zeros(queue)
+    small, large = (
+        prepared(queue, chain(programs["step"], 1)),
+        prepared(queue, chain(programs["step"], FIRST_RING_BYTES // 256 + 1)),
+    )
+    count = len(large.list.launches)
+    queue.execute(small, [x], blocks(1.0))
+    queue.execute(large, [x], blocks(*[1.0] * count))
+    queue.execute(small, [x], blocks(1.0))
+    np.testing.assert_array_equal(floats(queue, x), np.full(N, count + 2, "f4"))
+
+
+def test_upload_and_download_of_odd_sizes(driver: Driver) -> None:
+    queue = Queue(driver)
+    for size in (0, 1, 3, 4, 5, 1023):
+        alloc = queue.alloc(size)
+        queue.upload(alloc, b"\xff" * alloc.capacity)
+        data = random.Random(size).randbytes(size)
+        queue.upload(alloc, data)
+        assert driver.run_sync(queue.download(alloc, size)) == data
+    other = queue.alloc(1023)
+    queue.copy(alloc, other, 1023)
+    assert driver.run_sync(queue.download(other, 1023)) == data
+    with pytest.raises(DriverError, match="upload of 1025 bytes"):
+        queue.upload(alloc, bytes(1025))
+    with pytest.raises(DriverError, match="not C-contiguous"):
+        queue.upload(alloc, np.zeros((8, 8), "f4").T.data)
+    with pytest.raises(DriverError, match="download of 2000 bytes"):
+        driver.run_sync(queue.download(alloc, 2000))
+
+
+def test_uploads_are_cut_into_pieces(fake: FakeDriver) -> None:
+    queue = Queue(fake)
+    size = UPLOAD_PIECE + 5
+    alloc = queue.alloc(size)
+    data = np.arange(size, dtype="u1")
+    queue.upload(alloc, data.data)
+    assert fake.stats.writes == 3
+    assert fake.run_sync(queue.download(alloc, size)) == data.tobytes()
+
+
+def test_new_buffers_build_new_tables_and_old_ones_still_hit(
+    driver: Driver, programs: dict[str, ProgramSource]
+) -> None:
+    queue = Queue(driver)
+    ready = prepared(queue, chain(programs["step"], 10, slots=2))
+    sets = [[zeros(queue), zeros(queue)] for _ in range(3)]
+    for _ in range(4):
+        for held in sets:
+            queue.execute(ready, held, blocks(*[1.0] * 10))
+    assert (queue.counters.misses, queue.counters.hits) == (3, 9)
+    assert queue.counters.bind_groups_created == 6
+    if not isinstance(driver, FakeDriver):
+        for held in sets:
+            np.testing.assert_array_equal(floats(queue, held[1]), np.full(N, 20, "f4"))
+
+
+def test_tables_share_bind_groups_and_are_bounded(
+    fake: FakeDriver, programs: dict[str, ProgramSource]
+) -> None:
+    queue = Queue(fake, max_bind_groups=10)
+    first = prepared(queue, chain(programs["step"], 4, slots=4))
+    second = prepared(queue, chain(programs["step"], 8, slots=4))
+    sets = [[queue.alloc(256) for _ in range(4)] for _ in range(5)]
+    queue.execute(first, sets[0], blocks(*[1.0] * 4))
+    queue.execute(second, sets[0], blocks(*[1.0] * 8))
+    assert fake.stats.bind_groups_alive == 4  # both lists use the same four
+    for held in sets:
+        queue.execute(first, held, blocks(*[1.0] * 4))
+        assert fake.stats.bind_groups_alive <= 10
+    # The least recently executed went: set 0 must be built again, set 4 not.
+    misses = queue.counters.misses
+    queue.execute(first, sets[4], blocks(*[1.0] * 4))
+    assert queue.counters.misses == misses
+    queue.execute(first, sets[0], blocks(*[1.0] * 4))
+    assert queue.counters.misses == misses + 1
+
+
+def test_destroyed_buffers_take_their_bind_groups_along(
+    driver: Driver, programs: dict[str, ProgramSource]
+) -> None:
+    queue = Queue(driver)
+    ready = prepared(queue, chain(programs["step"], 2, slots=2))
+    kept = zeros(queue)
+    queue.execute(ready, [kept, zeros(queue)], blocks(1.0, 1.0))
+    assert driver.stats.bind_groups_alive == 2
+    assert queue.pool.release_cached() == 4096
+    assert driver.stats.bind_groups_alive == 0
+    queue.execute(ready, [kept, zeros(queue)], blocks(1.0, 1.0))
+    driver.run_sync(queue.synchronize())
+    assert queue.counters.misses == 2
+
+
+def test_a_dropped_list_gives_its_bind_groups_back(
+    driver: Driver, programs: dict[str, ProgramSource]
+) -> None:
+    queue = Queue(driver)
+    x = zeros(queue)
+    for count in range(1, 6):
+        ready = prepared(queue, chain(programs["step"], count))
+        queue.execute(ready, [x], blocks(*[1.0] * count))
+    del ready
+    prepared(queue, chain(programs["step"], 1))
+    assert driver.stats.bind_groups_alive == 0
+    assert driver.stats.pipelines == 1
+    queue.close()
+    queue.close()
+    assert driver.stats.pipelines == 0
+    assert driver.stats.buffers_alive == 1  # x is still held
+    with pytest.raises(DriverError, match="closed"):
+        queue.alloc(4)
+
+
+def test_out_of_memory_in_the_middle_of_a_loop_recovers(
+    programs: dict[str, ProgramSource],
+) -> None:
+    fake = FakeDriver(memory=FIRST_RING_BYTES + (40 << 10))
+    queue = Queue(fake)
+    ready = prepared(queue, chain(programs["step"], 1))
+    for size in (16 << 10, 20 << 10, 24 << 10, 28 << 10):  # would need 88 KiB if all were kept
+        queue.execute(ready, [queue.alloc(size)], blocks(1.0))
+    held = queue.alloc(32 << 10)
+    with pytest.raises(OutOfMemoryError, match="32768 bytes are held"):
+        queue.alloc(16 << 10)
+    queue.execute(ready, [held], blocks(1.0))
+
+
+def test_lists_are_checked_when_prepared(
+    driver: Driver, programs: dict[str, ProgramSource]
+) -> None:
+    queue = Queue(driver)
+    step = programs["step"]
+    good = Launch(0, (0,), (16, 1, 1), 0)
+    for launch, error, complaint in [
+        (good._replace(grid=(1, 65536, 1)), LimitError, "'step', grid .1, 65536, 1."),
+        (good._replace(slots=(0, 1)), DriverError, "2 slots for access 'w'"),
+        (good._replace(slots=(-1,)), DriverError, "negative slot"),
+        (good._replace(params_offset=16), DriverError, "multiples of 256"),
+        (good._replace(params_offset=256), DriverError, "16 bytes at 256 of 256"),
+    ]:
+        with pytest.raises(error, match=complaint):
+            prepared(queue, LaunchList((step,), (launch,), 256, "list"))
+    bad = step._replace(name="bad", wgsl=step.wgsl.replace("fn main", "fn"))
+    with pytest.raises(ProgramError, match="'bad'"):
+        prepared(queue, LaunchList((step, bad), (good,), 256, "list"))
+    assert queue.counters.pipelines_created == 0
+    ready = prepared(queue, LaunchList((step,), (good,), 256, "list"))
+    with pytest.raises(DriverError, match="0 allocations for 1 slots"):
+        queue.execute(ready, [], blocks(1.0))
+    with pytest.raises(DriverError, match="512 parameter bytes, not 256"):
+        queue.execute(ready, [queue.alloc(4)], blocks(1.0, 1.0))
+
+
+def test_a_refused_bind_group_leaves_nothing_behind(
+    driver: Driver, programs: dict[str, ProgramSource]
+) -> None:
+    queue = Queue(driver)
+    x, dead = zeros(queue), queue.alloc(256)
+    ready = prepared(queue, chain(programs["step"], 2, slots=2))
+    driver.destroy_buffer(dead.buffer)
+    with pytest.raises(DriverError, match="no buffer"):
+        queue.execute(ready, [x, dead], blocks(1.0, 1.0))
+    assert driver.stats.bind_groups_alive == 0
+    queue.execute(ready, [x, zeros(queue)], blocks(1.0, 1.0))
+
+
+def test_what_chrome_refuses_fails_at_home(
+    mirror: MirrorDriver, programs: dict[str, ProgramSource]
+) -> None:
+    """One storage bound for reading and writing: wgpu-native alone would only warn the user."""
+    queue = Queue(mirror)
+    x = zeros(queue)
+    list_ = LaunchList((programs["add"],), (Launch(0, (0, 0, 0), (16, 1, 1), 0),), 256, "x = x + x")
+    with pytest.raises(DriverError, match=r"'add': buffer .* read-only at binding 0"):
+        queue.execute(prepared(queue, list_), [x], blocks(1.0))
+    assert mirror.stats.dispatches == 0
+
+
+def test_steady_state_does_nothing_per_launch(
+    fake: FakeDriver, programs: dict[str, ProgramSource], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What reaches the driver is the same array every time, with only its offsets moved."""
+    queue = Queue(fake)
+    ready = prepared(queue, chain(programs["step"], 50))
+    x = queue.alloc(N * 4)
+    seen: list[tuple[int, np.ndarray]] = []
+    monkeypatch.setattr(fake, "submit", lambda c, p=None: seen.append((id(c), c.copy())))
+    params = blocks(*[1.0] * 50)
+    for _ in range(8):
+        queue.execute(ready, [x], params)
+    assert len({identity for identity, _ in seen}) == 1
+    starts = [int(commands[0, 2]) for _, commands in seen]
+    assert len(set(starts)) == 8
+    for start, (_, commands) in zip(starts, seen, strict=True):
+        np.testing.assert_array_equal(commands[:, 2], start + 256 * np.arange(50))
+        np.testing.assert_array_equal(commands[:, [0, 1, 3, 4, 5]], seen[0][1][:, [0, 1, 3, 4, 5]])
+
+
+def test_async_face_with_two_tasks_compiling_the_same(
+    driver: Driver, programs: dict[str, ProgramSource]
+) -> None:
+    queue = Queue(driver)
+
+    async def one(scale: float) -> bytearray:
+        x = queue.alloc(N * 4)
+        queue.upload(x, bytes(N * 4))
+        ready = await queue.prepare(chain(programs["step"], 3))
+        queue.execute(ready, [x], blocks(scale, scale, scale))
+        await queue.synchronize()
+        return await queue.download(x, 4)
+
+    async def both() -> list[bytearray]:
+        return await asyncio.gather(one(1.0), one(2.0))
+
+    results = asyncio.run(both())
+    assert driver.stats.pipelines == 1
+    if not isinstance(driver, FakeDriver):
+        assert [struct.unpack("<f", result)[0] for result in results] == [3.0, 7.0]
+
+
+def test_mirror_maps_handles_of_a_driver_that_counts_differently(
+    reopen: Callable[..., Driver], programs: dict[str, ProgramSource]
+) -> None:
+    real = reopen()
+    for _ in range(7):
+        real.create_buffer(256, 0x8C)
+    mirror = MirrorDriver(real)
+    queue = Queue(mirror)
+    x = zeros(queue)
+    queue.execute(prepared(queue, chain(programs["step"], 3)), [x], blocks(1.0, 1.0, 1.0))
+    np.testing.assert_array_equal(floats(queue, x), np.full(N, 3, "f4"))
+    assert mirror.info.limits["maxStorageBuffersPerShaderStage"] == 8
+    mirror.close()
+    assert real.lost
