@@ -27,18 +27,17 @@ def random(*shape: int) -> np.ndarray:
     return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
 
 
-def bench_matmul() -> None:
-    tiles = [None, Tile(8, 8, 8, 1), Tile(8, 16, 8, 1), Tile(8, 4, 8, 8), Tile(4, 4, 8, 8)]
+def bench_matmul(software: bool) -> None:
     for n in (512, 1024):
-        for tile in tiles:
+        for tile in (None, Tile(8, 8, 8, 8), Tile(4, 4, 8, 8), Tile(8, 16, 8, 1)):
             a, b, out = random(n, n), random(n, n), np.zeros((n, n), np.float32)
-            spec, splits = matmul.choose("f32", (), n, n, n, tile)
+            spec, splits = matmul.choose("f32", (), n, n, n, tile, software)
             values = matmul.launch(spec, (), n, n, n, (n, 1), (n, 1), splits=splits)
-            label = f"matmul {n} {'default' if tile is None else tuple(tile)}"
+            label = f"matmul {n} tile {spec.tm}x{spec.tn} lanes {spec.wx}x{spec.wy}"
             report(label, 2 * n**3, Launch(matmul.build(spec), [a, b], out, *values))
 
 
-def bench_conv() -> None:
+def bench_conv(software: bool) -> None:
     n, kernel, one = 64, (3, 3), (1, 1)
     for c, o, size in ((1, 64, (28, 28)), (64, 64, (13, 13))):
         out = (size[0] - 2, size[1] - 2)
@@ -51,7 +50,7 @@ def bench_conv() -> None:
             conv.WEIGHT_GRAD: ([g, x], w.shape),
         }
         for kind, (inputs, shape) in work.items():
-            spec, splits = conv.choose(kind, "f32", kernel, one, one, sizes)
+            spec, splits = conv.choose(kind, "f32", kernel, one, one, sizes, None, software)
             result = np.zeros((splits, *shape), np.float32)
             values = conv.launch(spec, sizes, splits=splits)
             label = f"conv {c}->{o} {kind} tile {spec.tm}x{spec.tn} splits {splits}"
@@ -59,9 +58,11 @@ def bench_conv() -> None:
 
 
 if __name__ == "__main__":
-    print("#", device().adapter.info["device"])
+    info = device().adapter.info
+    print("#", info["device"])
+    software = info["adapter_type"].upper() == "CPU"
     wanted = sys.argv[1:] or ["matmul", "conv"]
     if "matmul" in wanted:
-        bench_matmul()
+        bench_matmul(software)
     if "conv" in wanted:
-        bench_conv()
+        bench_conv(software)

@@ -12,7 +12,7 @@ from kernel_harness import run
 from numpy.typing import NDArray
 
 from wgburn_shaders.kernels import conv, index, matmul, pool, scan
-from wgburn_shaders.kernels.body import MAX_TRIPS, Tile
+from wgburn_shaders.kernels.body import MAX_TRIPS, Tile, pick_tile
 from wgburn_shaders.render import render
 
 
@@ -140,6 +140,15 @@ def test_matmul_empty_inner_dimension_is_zero() -> None:
     )
 
 
+@pytest.mark.parametrize("rows,cols", [(1, 1), (1, 9), (3, 700), (64, 10), (300, 2), (900, 900)])
+@pytest.mark.parametrize("software", [True, False])
+def test_tiles_are_no_larger_than_their_work(rows: int, cols: int, software: bool) -> None:
+    tile = pick_tile(rows, cols, 1, 1, software)
+    assert tile.wx * tile.wy <= 256
+    assert tile.tm < 2 * rows and tile.tn < 2 * cols
+    assert max(tile.tm, tile.tn) > 4 or rows < 900
+
+
 # -- convolution ----------------------------------------------------------------------------------
 
 CONV_CASES = [
@@ -195,7 +204,7 @@ def convolve(
     return out.sum(0) if spec.split else out
 
 
-@pytest.mark.parametrize("tile", [None, Tile(8, 8, 8, 8)])
+@pytest.mark.parametrize("tile", [None, Tile(4, 8, 8, 1)])
 @pytest.mark.parametrize("case", CONV_CASES)
 def test_convolution_and_its_gradients(case: tuple[Any, ...], tile: Tile | None) -> None:
     (x, w, g), (y, dx, dw), sizes = conv_reference(case)

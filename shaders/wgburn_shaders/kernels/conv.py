@@ -96,8 +96,11 @@ def choose(
     dilation: Sequence[int],
     sizes: ConvSizes,
     tile: Tile | None = None,
+    software: bool = False,
 ) -> tuple[ConvSpec, int]:
-    """The default spec for these sizes and its number of splits (1 unless the spec splits)."""
+    """The default spec for these sizes and its number of splits (1 unless the spec splits).
+
+    `software` says that the adapter runs on a CPU, which wants other tiles."""
     rows, cols, depth = _matrix(kind, kernel, sizes)
     reach = zip(sizes.size, sizes.out, sizes.pad, kernel, stride, dilation, strict=True)
     # Also true where pixels beyond the far end are read, whatever the padding in front.
@@ -107,13 +110,13 @@ def choose(
         segment, _, units = _segments(sizes)
         inner = units * (segment + 1)
         slices = min(256, max(1, inner // MIN_PIXELS))
-        tile = tile or pick_tile(rows, cols, sizes.groups, slices)
-        splits = pick_splits(tile, rows, cols, sizes.groups, inner, MIN_PIXELS)
+        tile = tile or pick_tile(rows, cols, sizes.groups, slices, software)
+        splits = pick_splits(tile, rows, cols, sizes.groups, inner, MIN_PIXELS, software)
         splits = max(1, min(splits, units))
         inner = ceil_div(units, splits) * segment
     else:
         inner = depth * product(kernel)
-        tile = tile or pick_tile(rows, cols, sizes.groups)
+        tile = tile or pick_tile(rows, cols, sizes.groups, software=software)
     structure = (kind, acc, tuple(kernel), tuple(stride), tuple(dilation), padded, sizes.groups > 1)
     flush = acc == "f32" and inner > FLUSH_ABOVE
     return ConvSpec(*structure, *tile, splits > 1, flush), splits

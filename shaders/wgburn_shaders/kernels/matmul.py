@@ -42,12 +42,20 @@ class MatmulSpec(NamedTuple):
 
 
 def choose(
-    acc: str, batch: Sequence[int], m: int, n: int, k: int, tile: Tile | None = None
+    acc: str,
+    batch: Sequence[int],
+    m: int,
+    n: int,
+    k: int,
+    tile: Tile | None = None,
+    software: bool = False,
 ) -> tuple[MatmulSpec, int]:
-    """The default spec for these sizes and its number of splits (1 unless the spec splits)."""
+    """The default spec for these sizes and its number of splits (1 unless the spec splits).
+
+    `software` says that the adapter runs on a CPU, which wants other tiles."""
     planes = product(batch)
-    tile = tile or pick_tile(m, n, planes, min(64, max(1, k // MIN_CHUNK)))
-    splits = pick_splits(tile, m, n, planes, k, MIN_CHUNK)
+    tile = tile or pick_tile(m, n, planes, min(64, max(1, k // MIN_CHUNK)), software)
+    splits = pick_splits(tile, m, n, planes, k, MIN_CHUNK, software)
     long = acc == "f32" and ceil_div(k, splits) > FLUSH_ABOVE
     return MatmulSpec(acc, len(batch), *tile, splits > 1, FLUSH if long else 0), splits
 
