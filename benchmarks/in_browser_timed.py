@@ -1,4 +1,4 @@
-"""The part of benchmarks/in_browser.py that runs in Pyodide. Owns: what is timed; prints nothing."""
+"""The part of benchmarks/in_browser.py that runs in Pyodide. Owns: what is timed."""
 
 from __future__ import annotations
 

@@ -16,12 +16,21 @@ async def test_no_adapter():
         await browser.open_browser()
 
 
-@pytest.mark.browser(webgpu="off")
-async def test_webgpu_switched_off():
-    (entry,) = await browser.enumerate_browser()
-    assert not entry.available and "navigator.gpu is missing" in entry.reason
-    with pytest.raises(AdapterUnavailableError, match="is missing"):
-        await browser.open_browser()
+@pytest.mark.browser(webgpu="no-adapter")
+async def test_browser_without_webgpu():
+    from pyodide.code import run_js
+
+    put = run_js(
+        "(gpu) => Object.defineProperty(navigator, 'gpu', {value: gpu, configurable: true})"
+    )
+    put(None)
+    try:
+        (entry,) = await browser.enumerate_browser()
+        assert not entry.available and "navigator.gpu is missing" in entry.reason
+        with pytest.raises(AdapterUnavailableError, match="is missing"):
+            await browser.open_browser()
+    finally:
+        run_js("() => delete navigator.gpu")()  # the real one is on the prototype
 
 
 @pytest.mark.browser(webgpu="insecure")

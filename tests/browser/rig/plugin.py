@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from web.local import LocalError
+
 from .chromium import BrowserError, find_chromium
 from .session import Session
 
@@ -91,7 +93,7 @@ class Browsers:
         try:
             self._open(kind)
             return self._reports(item, seconds)
-        except BrowserError as error:
+        except (BrowserError, LocalError) as error:
             self.close()  # the next item gets a fresh browser
             return [self._made(item, "failed", str(error))]
         finally:

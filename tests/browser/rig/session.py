@@ -7,65 +7,27 @@ items (see `plugin`), protocol details (see `chromium`).
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import io
 import json
 import queue
-import subprocess
-import sys
-import tempfile
 import time
 import zipfile
 from collections.abc import Iterator, Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from .chromium import SWIFTSHADER, BrowserError, Chromium, Event
-from .site import Site
+from web.local import LOCKED, ROOT, Site, assets, pure_wheels, wheel
 
-ROOT = Path(__file__).resolve().parents[3]
+from .chromium import SWIFTSHADER, BrowserError, Chromium, Event
+
 WEB = Path(__file__).with_name("web")
 FOLDER = "/home/pyodide/wgburn"  # where the tests lie in the browser's file system
 LOAD_SECONDS = 120.0
-#: Packages of Pyodide's lock that wgburn needs, besides numpy.
-LOCKED = ("pydantic", "platformdirs", "packaging")
-#: Pure wheels that only some tests need are left out unless asked for.
-OPTIONAL = ("hypothesis", "sortedcontainers")
+#: Pure wheels that every session loads: what wgburn needs, and pytest. Others come when asked for.
+PURE = ("jinja2", "markupsafe", "pytest", "pluggy", "iniconfig", "pygments")
 #: What the browser offers. Without the flags headless Chromium has navigator.gpu but no adapter; no
-#: flag takes navigator.gpu away, so "off" hides it, and an insecure page never has it.
-WEBGPU = ("swiftshader", "no-adapter", "off", "insecure")
-
-
-@cache
-def assets() -> Path:
-    """The folder of web/fetch_assets, fetched if need be."""
-    done = subprocess.run(
-        (sys.executable, str(ROOT / "web" / "fetch_assets")),
-        capture_output=True,
-        text=True,
-        timeout=1200,
-    )
-    if done.returncode:
-        raise BrowserError(done.stderr.strip() or "web/fetch_assets failed")
-    return Path(done.stdout.strip().splitlines()[-1])
-
-
-@cache
-def wheel() -> tuple[str, bytes]:
-    """The wgburn wheel of this tree: its name and its bytes."""
-    with tempfile.TemporaryDirectory(prefix="wgburn-wheel-") as folder:
-        if importlib.util.find_spec("hatchling"):
-            command = ("-m", "hatchling", "build", "-t", "wheel", "-d", folder)
-        else:
-            command = ("-m", "build", "--wheel", "--outdir", folder, str(ROOT))
-        done = subprocess.run(
-            (sys.executable, *command), cwd=ROOT, capture_output=True, text=True, timeout=600
-        )
-        found = list(Path(folder).glob("*.whl"))
-        if done.returncode or not found:
-            raise BrowserError(f"the wheel does not build:\n{done.stdout}{done.stderr}"[-3000:])
-        return found[0].name, found[0].read_bytes()
+#: flag takes navigator.gpu away, but a page that is not secure does not have it.
+WEBGPU = ("swiftshader", "no-adapter", "insecure")
 
 
 def pack(folders: tuple[str, ...]) -> bytes:
@@ -92,17 +54,12 @@ class Session:
         mounts: Mapping[str, Path | bytes] | None = None,
     ) -> None:
         name, data = wheel()
-        pure = sorted((assets() / "pure").glob("*.whl"))
-        wanted = [
-            f"/assets/pure/{path.name}"
-            for path in pure
-            if not path.name.startswith(OPTIONAL) or path.name.split("-")[0] in packages
-        ]
+        pure = pure_wheels(*PURE, *packages)
+        named = [name for name in packages if not pure_wheels(name)]
         config = {
-            "packages": [*LOCKED, *(p for p in packages if p not in OPTIONAL), *wanted],
+            "packages": [*LOCKED, "packaging", *named, *pure],
             "wheel": f"/rig/{name}",
             "folder": FOLDER,
-            "hideWebGPU": webgpu == "off",
         }
         self.site = Site(
             {

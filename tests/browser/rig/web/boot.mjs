@@ -5,7 +5,6 @@ const report = (message) => globalThis.wgburnReport(JSON.stringify(message));
 
 async function load() {
   const config = await (await fetch('/rig/config.json')).json();
-  if (config.hideWebGPU) Object.defineProperty(navigator, 'gpu', { value: undefined });
   const times = {};
   let last = performance.now();
   const lap = (name) => {
