@@ -20,10 +20,8 @@ async def test_no_adapter():
 async def test_browser_without_webgpu():
     from pyodide.code import run_js
 
-    put = run_js(
-        "(gpu) => Object.defineProperty(navigator, 'gpu', {value: gpu, configurable: true})"
-    )
-    put(None)
+    hide = "() => Object.defineProperty(navigator, 'gpu', {value: undefined, configurable: true})"
+    run_js(hide)()
     try:
         (entry,) = await browser.enumerate_browser()
         assert not entry.available and "navigator.gpu is missing" in entry.reason
