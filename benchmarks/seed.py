@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import platform
 import statistics
 import subprocess
 import sys
@@ -88,9 +89,13 @@ def _environment(system: str) -> dict[str, str]:
     env = dict(os.environ)
     found = importlib.util.find_spec("pydawn") if system == "tinygrad" else None
     if found is not None and found.submodule_search_locations and "DEV" not in env:
-        libraries = sorted(Path(found.submodule_search_locations[0]).glob("lib/libwebgpu_dawn*"))
-        if libraries:
-            env |= {"DEV": "WEBGPU", "WEBGPU_PATH": str(libraries[0])}
+        suffix = {"darwin": ".dylib", "win32": ".dll"}.get(sys.platform, ".so")
+        names = (f"libwebgpu_dawn_{platform.machine()}{suffix}", f"libwebgpu_dawn{suffix}")
+        for name in names:
+            library = Path(found.submodule_search_locations[0]) / "lib" / name
+            if library.is_file():
+                env |= {"DEV": "WEBGPU", "WEBGPU_PATH": str(library)}
+                break
     return env
 
 
