@@ -80,10 +80,10 @@ def pick_tile(rows: int, cols: int, planes: int, slices: int = 1, software: bool
         tn = power_of_two(cols)
         tall = planes * ceil_div(rows, 4) * slices >= wanted
         return Tile(4 if tall else 1, tn, 1, lanes)
-    shapes = ((8, 8), (8, 4), (4, 4), (4, 2), (2, 2))
+    shapes = [(8, 8), (8, 4), (4, 4), (4, 2), (2, 2)]
     wx, wy = (8, 1) if software else (8, 8)
     if software:
-        shapes = ((16, 16), (8, 16), *shapes)
+        shapes = [(16, 16), (8, 16), *shapes]
     # No taller or wider than the lanes need, or they would compute nothing but edges.
     most_rows, most_cols = power_of_two(ceil_div(rows, wy)), power_of_two(ceil_div(cols, wx))
     for tm, tn in shapes:
