@@ -6,6 +6,7 @@ import asyncio
 import gc
 import resource
 import struct
+import threading
 from collections.abc import Callable
 
 import numpy as np
@@ -19,7 +20,14 @@ from wgburn_runtime.driver import (
     Driver,
     ProgramSource,
 )
-from wgburn_runtime.errors import DeviceLostError, DriverError, LimitError, ProgramError
+from wgburn_runtime.errors import (
+    DeviceLostError,
+    DriverError,
+    LimitError,
+    OutOfMemoryError,
+    ProgramError,
+)
+from wgburn_runtime.native import driver as native_driver
 from wgburn_runtime.native.driver import MAX_IN_FLIGHT, MAX_PENDING_WRITES, READ_PIECE
 
 N = 1000
@@ -307,6 +315,15 @@ def test_writes_without_a_submit_hold_memory(native: Driver) -> None:
     assert native.stats.submits == 1
 
 
+def test_a_submit_whose_parameters_pass_the_bound_on_writes(step: Step) -> None:
+    driver = step.driver
+    buffer = driver.create_buffer(MAX_PENDING_WRITES, TENSOR_USAGE)
+    driver.write_buffer(buffer, 0, bytes(MAX_PENDING_WRITES))
+    assert driver.stats.submits == 0
+    step.run(params=(step.params, 0, block(N, 1.0)))
+    np.testing.assert_array_equal(step.read(), np.ones(N, "f4"))
+
+
 def test_wait_and_async_face(step: Step) -> None:
     async def work() -> bytearray:
         handles = await step.driver.create_pipelines([])
@@ -344,6 +361,39 @@ def test_close_twice_and_use_after(reopen: Callable[..., Driver]) -> None:
     ):
         with pytest.raises(DeviceLostError, match="closed"):
             call()
+
+
+class OutOfMemoryFor:
+    """wgpu's library with a device that has no room for the first few buffers."""
+
+    def __init__(self, driver: Driver, failures: int) -> None:
+        self.failures = failures
+        self.driver = driver
+        self.real = native_driver.lib
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.real, name)
+
+    def wgpuDeviceCreateBuffer(self, device: object, struct: object) -> object:
+        pointer = self.real.wgpuDeviceCreateBuffer(device, struct)
+        if self.failures:
+            self.failures -= 1
+            report = (self.real.WGPUErrorType_OutOfMemory, "Not enough memory left.")
+            self.driver._sink.errors[threading.get_ident()] = [report]
+        return pointer
+
+
+@pytest.mark.parametrize("failures", [1, 2])
+def test_out_of_memory_is_tried_again_and_then_named(
+    native: Driver, monkeypatch: pytest.MonkeyPatch, failures: int
+) -> None:
+    monkeypatch.setattr(native_driver, "lib", OutOfMemoryFor(native, failures))
+    if failures == 2:
+        with pytest.raises(OutOfMemoryError, match="buffer of 1024 bytes: Not enough memory"):
+            native.create_buffer(1024, TENSOR_USAGE)
+        assert native.stats.bytes_alive == 0
+    assert native.create_buffer(1024, TENSOR_USAGE)
+    assert native.stats.bytes_alive == 1024
 
 
 @pytest.mark.parametrize("first", ["submit", "write", "read", "flush", "create", "compile"])

@@ -209,6 +209,8 @@ class NativeDriver:
         source = ffi.from_buffer(data)
         check_range(f"write to buffer {buffer}", offset, len(source), record.size)
         self._write(record, offset, source)
+        if self._pending_writes > MAX_PENDING_WRITES:
+            self._flush()
 
     def _write(self, record: _Buffer, offset: int, source: Any) -> None:
         size = len(source)
@@ -216,8 +218,6 @@ class NativeDriver:
         self._check_sink("write")
         self._writes += 1
         self._pending_writes += size
-        if self._pending_writes > MAX_PENDING_WRITES:
-            self._flush()
 
     async def read_buffer(self, buffer: int, offset: int, size: int) -> bytearray:
         self._check_alive()
