@@ -87,7 +87,7 @@ class Compiler:
         struct.nextInChain = ffi.cast("WGPUChainedStruct *", source)
         keep.append(set_text(struct.label, program.name))
         # Bounds checks stay on. The counter that ends a loop after 2^64 rounds is off: it takes two
-        # registers and a branch in every inner loop, against a hang that is the kernel's bug anyway.
+        # registers and a branch in every inner loop, against a hang that is the kernel's bug.
         # (No difference was measurable on lavapipe, where memory and bounds checks dominate.)
         checks = lib.WGPUShaderRuntimeChecks_BoundsChecks
         module = lib.wgpuDeviceCreateShaderModuleTrusted(self._device, struct, checks)
