@@ -39,6 +39,7 @@ from .core.errors import (
     IndexRangeError,
     OutOfMemoryError,
     ShapeError,
+    StateDictError,
     SyncUnavailableError,
     ValueRangeError,
     WgburnError,

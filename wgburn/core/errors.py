@@ -42,6 +42,10 @@ class GradError(WgburnError, RuntimeError):
     """A gradient cannot be computed: plain device, freed tape, changed parameter, no rule."""
 
 
+class StateDictError(WgburnError, RuntimeError):
+    """A state does not fit the module or optimizer it is loaded into; nothing was loaded."""
+
+
 class FileFormatError(WgburnError, ValueError):
     """A file is missing, damaged, or not of the expected format."""
 
