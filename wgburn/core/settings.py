@@ -65,9 +65,10 @@ class Settings(BaseModel):
     fuse: bool = DEFAULTS["fuse"]
     debug: Annotated[int, BeforeValidator(_level), Field(ge=0, le=4)] = DEFAULTS["debug"]
     autotune: Annotated[AutotuneLevel, BeforeValidator(_lower)] = DEFAULTS["autotune"]
-    device: Annotated[str, Field(pattern=r"^(best|cpu|wgpu(:\d+)?|remote:wss?://\S+)$")] | None = (
-        DEFAULTS["device"]
-    )
+    device: (
+        Annotated[str, Field(pattern=r"^(best|cpu|wgpu(:\d+)?|remote:wss?://\S+?)(\+autodiff)?$")]
+        | None
+    ) = DEFAULTS["device"]
     environment: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")] | None = DEFAULTS[
         "environment"
     ]
