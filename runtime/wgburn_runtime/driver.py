@@ -64,7 +64,9 @@ class AdapterInfo:
     adapter_type: str = ""  # "DiscreteGPU", "IntegratedGPU", "CPU", "unknown"
     vendor: str = ""
     driver: str = ""  # driver or browser version where known
-    features: frozenset[str] = frozenset()  # WebGPU standard names: "shader-f16", "subgroups", "timestamp-query"
+    features: frozenset[str] = (
+        frozenset()
+    )  # WebGPU standard names: "shader-f16", "subgroups", "timestamp-query"
     limits: Mapping[str, int] = field(default_factory=dict)  # WebGPU names in camelCase
     available: bool = True
     reason: str = ""
@@ -110,7 +112,9 @@ class Driver(Protocol):
     async def read_buffer(self, buffer: int, offset: int, size: int) -> bytearray:
         """Bytes of a buffer after everything submitted so far. Offset and size: multiples of 4."""
 
-    def copy_buffer(self, src: int, src_offset: int, dst: int, dst_offset: int, size: int) -> None: ...
+    def copy_buffer(
+        self, src: int, src_offset: int, dst: int, dst_offset: int, size: int
+    ) -> None: ...
 
     # -- programs ---------------------------------------------------------------------------------
     async def create_pipelines(self, programs: Sequence[ProgramSource]) -> list[int]:

@@ -16,7 +16,9 @@ def recording() -> bool:
     return mode.enabled
 
 
-def attach(out: Any, name: str, inputs: tuple[Any, ...], grad: Any, saves: tuple[tuple[int, ...], ...]) -> Any:
+def attach(
+    out: Any, name: str, inputs: tuple[Any, ...], grad: Any, saves: tuple[tuple[int, ...], ...]
+) -> Any:
     """Put `out`, computed under no_grad from `inputs`, on the tape with the rule `grad(context, g)`.
 
     `saves[i]`: numbers of the inputs (or record.OUT) that the gradient of input i reads. The rule returns

@@ -82,7 +82,11 @@ def _leads_to(order: list[Any], only: dict[int, Any]) -> set[int]:
     for fn in reversed(order):
         if id(fn) in only:
             reach.add(id(fn))
-        if type(fn) is GradFn and fn.parents and any(p is not None and id(p) in reach for p in fn.parents):
+        if (
+            type(fn) is GradFn
+            and fn.parents
+            and any(p is not None and id(p) in reach for p in fn.parents)
+        ):
             reach.add(id(fn))
     return reach
 
@@ -108,7 +112,9 @@ def seed_of(loss: Any, gradient: Any, what: str) -> Any:
     """The gradient to start from: ones for a scalar, else the one given. Raises GradError, ShapeError."""
     if gradient is not None:
         if gradient.shape != loss.shape:
-            raise ShapeError(f"{what}: gradient {gradient.shape} must have the shape of the output, {loss.shape}")
+            raise ShapeError(
+                f"{what}: gradient {gradient.shape} must have the shape of the output, {loss.shape}"
+            )
         return gradient
     if loss.size != 1:
         raise GradError(

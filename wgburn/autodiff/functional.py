@@ -17,7 +17,7 @@ from . import engine
 from .tape import GradFn, Leaf, Rule, Saved, mode
 
 
-class set_grad_enabled:  # noqa: N801 - torch's name
+class set_grad_enabled:
     """Context manager and decorator that switches recording of gradients."""
 
     def __init__(self, enabled: bool) -> None:
@@ -60,8 +60,14 @@ def _map(tree: Any, fn: Callable[[Tensor], Any]) -> Any:
     if isinstance(tree, dict):
         return {k: _map(v, fn) for k, v in tree.items()}
     if isinstance(tree, (list, tuple)):
-        return type(tree)(*[_map(v, fn) for v in tree]) if hasattr(tree, "_fields") else type(tree)(_map(v, fn) for v in tree)
-    raise DTypeError(f"grad: argument holds {type(tree).__name__}; only tensors and containers of them are differentiated")
+        return (
+            type(tree)(*[_map(v, fn) for v in tree])
+            if hasattr(tree, "_fields")
+            else type(tree)(_map(v, fn) for v in tree)
+        )
+    raise DTypeError(
+        f"grad: argument holds {type(tree).__name__}; only tensors and containers of them are differentiated"
+    )
 
 
 def _variable(t: Tensor) -> Tensor:
@@ -78,7 +84,9 @@ def _variable(t: Tensor) -> Tensor:
     return out
 
 
-def value_and_grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[..., Any]:
+def value_and_grad(
+    f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
+) -> Callable[..., Any]:
     """A function giving (f(...), gradient of f's scalar result with respect to argument(s) `argnums`).
 
     Arguments may be tensors or lists/dicts of them. Composable: gradients of gradients work, on plain
@@ -132,7 +140,9 @@ def _gradients(value: Tensor, variables: list[Tensor]) -> list[Tensor]:
     return out
 
 
-def grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[..., Any]:
+def grad(
+    f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
+) -> Callable[..., Any]:
     """The gradient function of a scalar function: see value_and_grad. With has_aux (gradient, aux)."""
     both = value_and_grad(f, argnums, has_aux)
 
@@ -144,18 +154,32 @@ def grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool 
     return inner
 
 
-def gradient_of(outputs: Tensor, inputs: Sequence[Tensor], gradient: Tensor | None = None, create_graph: bool = False,
-                retain_graph: bool | None = None) -> tuple[Tensor | None, ...]:  # fmt: skip
+def gradient_of(
+    outputs: Tensor,
+    inputs: Sequence[Tensor],
+    gradient: Tensor | None = None,
+    create_graph: bool = False,
+    retain_graph: bool | None = None,
+) -> tuple[Tensor | None, ...]:
     """torch.autograd.grad: gradients of one output with respect to tensors on its tape; None where unused."""
     if outputs._fn is None:
-        raise GradError("gradient_of: the output does not depend on anything that requires a gradient")
+        raise GradError(
+            "gradient_of: the output does not depend on anything that requires a gradient"
+        )
     if any(t._fn is None for t in inputs):
-        raise GradError("gradient_of: an input does not require a gradient; call requires_grad_() before using it")
+        raise GradError(
+            "gradient_of: an input does not require a gradient; call requires_grad_() before using it"
+        )
     seed = engine.seed_of(outputs, gradient, "gradient_of")
     seed = outputs.ones_of(outputs.shape) if seed is None else seed
     keep = create_graph if retain_graph is None else retain_graph
     grads = engine.run(
-        Tensor._made, [outputs._fn], [seed], retain=keep, create_graph=create_graph, only={id(t._fn): t._fn for t in inputs}
+        Tensor._made,
+        [outputs._fn],
+        [seed],
+        retain=keep,
+        create_graph=create_graph,
+        only={id(t._fn): t._fn for t in inputs},
     )
     return tuple(grads.get(id(t._fn), (None, None))[1] for t in inputs)
 
@@ -199,6 +223,8 @@ def checkpoint(f: Callable[..., Any], *xs: Tensor) -> Any:
     out = out.detach()
     out._ad = True
     out._fn = GradFn(Rule("checkpoint", rule, (every,) * len(xs)), out._node, xs)
-    out._fn.saved = out._fn.saved or {i: Saved(x._node, x._fn, x._version) for i, x in enumerate(xs)}
+    out._fn.saved = out._fn.saved or {
+        i: Saved(x._node, x._fn, x._version) for i, x in enumerate(xs)
+    }
     bridge.hold(out._fn)
     return out

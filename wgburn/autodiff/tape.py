@@ -60,8 +60,22 @@ class Saved:
 class GradFn:
     """One recorded op: its parents on the tape and the values its rules read."""
 
-    __slots__ = ("__weakref__", "attrs", "dtypes", "dyn", "name", "needs", "out", "parents", "rule", "saved", "seq",
-                 "shape", "shapes", "dtype")  # fmt: skip
+    __slots__ = (
+        "__weakref__",
+        "attrs",
+        "dtypes",
+        "dyn",
+        "name",
+        "needs",
+        "out",
+        "parents",
+        "rule",
+        "saved",
+        "seq",
+        "shape",
+        "shapes",
+        "dtype",
+    )
 
     def __init__(self, op: Any, out: Node, inputs: tuple[Any, ...]) -> None:
         self.name = op.name

@@ -50,10 +50,14 @@ class Form(NamedTuple):
         terms = dict(self.terms)
         for v, c in other.terms:
             terms[v] = terms.get(v, 0) + c
-        return Form(tuple(sorted((v, c) for v, c in terms.items() if c)), self.offset.plus(other.offset))
+        return Form(
+            tuple(sorted((v, c) for v, c in terms.items() if c)), self.offset.plus(other.offset)
+        )
 
     def times(self, k: int) -> Form:
-        return Form(tuple((v, c * k) for v, c in self.terms), self.offset.times(k)) if k else NOWHERE
+        return (
+            Form(tuple((v, c * k) for v, c in self.terms), self.offset.times(k)) if k else NOWHERE
+        )
 
     def shifted(self, by: Num) -> Form:
         return Form(self.terms, self.offset.plus(by))

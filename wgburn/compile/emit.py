@@ -21,7 +21,7 @@ from .graph import GNode, Graph
 WGSL_TYPE = {"f": "f32", "i": "i32", "u": "u32", "b": "bool"}
 
 
-class NeedsBuffer(Exception):  # noqa: N818 - control flow: the planner makes a buffer and starts again
+class NeedsBuffer(Exception):
     """A node cannot be read through an index map here; it needs dense memory of its own."""
 
     def __init__(self, node: int) -> None:
@@ -116,7 +116,9 @@ class Emitter:
             return self._view(i, node, coords)
         if kind == "elementwise":
             args = [self.emit(s, self._broadcast(s, coords)) for s in node.srcs]
-            return self._let(i, node, expression(node, args, [self.graph.nodes[s].dtype for s in node.srcs]))
+            return self._let(
+                i, node, expression(node, args, [self.graph.nodes[s].dtype for s in node.srcs])
+            )
         if kind == "source":
             return self._source(i, node, coords)
         if kind == "pad":
@@ -189,7 +191,9 @@ class Emitter:
         where that is whole and below count, else 0."""
         c, ok, x = self.fresh("q"), self.fresh("k"), self.fresh("p")
         self.lines.append(f"let {c} = i32({self.form(form)}) - {low};")
-        inside = f"{c} >= 0 && {c} < {count} * {step}" + (f" && {c} % {step} == 0" if step > 1 else "")
+        inside = f"{c} >= 0 && {c} < {count} * {step}" + (
+            f" && {c} % {step} == 0" if step > 1 else ""
+        )
         self.lines.append(f"let {ok} = {inside};")
         self.lines.append(f"let {x} = u32(select(0, {c}{f' / {step}' if step > 1 else ''}, {ok}));")
         return ok, self._variable(x)
@@ -220,7 +224,9 @@ class Emitter:
         text = ""
         for k, src in enumerate(node.srcs):
             size = self.graph.nodes[src].shape[axis]
-            ok, var = self._place(coords[axis], self.integer(start, "i32"), self.integer(size, "i32"), 1)
+            ok, var = self._place(
+                coords[axis], self.integer(start, "i32"), self.integer(size, "i32"), 1
+            )
             self.extent[var] = size
             new = tuple(Form(((var, 1),)) if d == axis else c for d, c in enumerate(coords))
             value = self.emit(src, new)
@@ -247,7 +253,8 @@ def view_coords(node: GNode, inner: tuple[int, ...], coords: Coords) -> Coords:
         )
     if name == "flip":
         return tuple(
-            c.times(-1).shifted(Num(inner[d] - 1)) if d in node.attrs else c for d, c in enumerate(coords)
+            c.times(-1).shifted(Num(inner[d] - 1)) if d in node.attrs else c
+            for d, c in enumerate(coords)
         )
     raise NotImplementedError(f"view {name}")
 

@@ -113,7 +113,9 @@ class Work:
                     number += 1
                 leaf += 1
             else:
-                g = GNode(node.op, part[2:], node.attrs, node.shape, node.dtype, number, len(node.dyn))
+                g = GNode(
+                    node.op, part[2:], node.attrs, node.shape, node.dtype, number, len(node.dyn)
+                )
                 number += len(node.dyn)
             nodes.append(g)
         return Graph(nodes, self.outputs, leaf, number)

@@ -33,7 +33,9 @@ def _linear_id(lanes: int) -> str:
     return f"let i = (wid.x + wid.y * nwg.x) * {lanes}u + lid;"
 
 
-def _bindings(emitter: Emitter, outputs: Sequence[Output], dtype_of: Callable[[int], DType]) -> tuple[list[Binding], str]:
+def _bindings(
+    emitter: Emitter, outputs: Sequence[Output], dtype_of: Callable[[int], DType]
+) -> tuple[list[Binding], str]:
     """Bindings in order (reads, then writes) and the load functions."""
     written = {o.buffer for o in outputs}
     bindings = [Binding(b, dtype_of(b), b in written) for b in emitter.loads]
@@ -44,9 +46,15 @@ def _bindings(emitter: Emitter, outputs: Sequence[Output], dtype_of: Callable[[i
 
 
 def elementwise(
-    name: str, emitter: Emitter, shape: tuple[int, ...], values: Sequence[str], outputs: Sequence[Output],
-    dtype_of: Callable[[int], DType], why: str, ops: tuple[str, ...],
-) -> Step:  # fmt: skip
+    name: str,
+    emitter: Emitter,
+    shape: tuple[int, ...],
+    values: Sequence[str],
+    outputs: Sequence[Output],
+    dtype_of: Callable[[int], DType],
+    why: str,
+    ops: tuple[str, ...],
+) -> Step:
     """One thread an element (four elements of 8 bits: they share a word) of `shape`; every output is dense."""
     n = prod(shape)
     dims = collapse(shape, range(len(shape)), emitter.forms)
@@ -59,19 +67,31 @@ def elementwise(
     if packed:
         (out,) = outputs
         main = [
-            "let w = (wid.x + wid.y * nwg.x) * 64u + lid;", "if (w >= (P.n + 3u) / 4u) { return; }", "var word = 0u;",
-            "for (var lane = 0u; lane < 4u; lane++) {", "let i = w * 4u + lane;", "if (i >= P.n) { break; }", *body,
-            f"word |= (u32({values[0]}) & 255u) << (lane * 8u);", "}", f"b{number[out.buffer]}[w] = word;",
-        ]  # fmt: skip
+            "let w = (wid.x + wid.y * nwg.x) * 64u + lid;",
+            "if (w >= (P.n + 3u) / 4u) { return; }",
+            "var word = 0u;",
+            "for (var lane = 0u; lane < 4u; lane++) {",
+            "let i = w * 4u + lane;",
+            "if (i >= P.n) { break; }",
+            *body,
+            f"word |= (u32({values[0]}) & 255u) << (lane * 8u);",
+            "}",
+            f"b{number[out.buffer]}[w] = word;",
+        ]
         threads = -(-n // 4)
     else:
-        stores = [f"b{number[o.buffer]}[i] = {stored(o.dtype, v)};" for o, v in zip(outputs, values, strict=True)]
+        stores = [
+            f"b{number[o.buffer]}[i] = {stored(o.dtype, v)};"
+            for o, v in zip(outputs, values, strict=True)
+        ]
         main = [_linear_id(LANES), "if (i >= P.n) { return; }", *body, *stores]
         threads = n
     text = fill_forms("\n".join(main), emitter.forms, loops, emitter.variables)
     params = [Param("n", "u32", n), *loops.params, *emitter.params]
     program = assemble(name, bindings, params, functions, text, (LANES, 1, 1))
-    return Step(program, tuple(params), tuple(b.buffer for b in bindings), -(-threads // LANES), ops, why)
+    return Step(
+        program, tuple(params), tuple(b.buffer for b in bindings), -(-threads // LANES), ops, why
+    )
 
 
 class ReducePlan(NamedTuple):
@@ -107,8 +127,15 @@ class Reduction(NamedTuple):
     axes_shape: tuple[int, ...]
 
 
-def reduce_body(red: Reduction, plan: ReducePlan, value: str, lines: Sequence[str], decode_kept: list[str],
-                decode_reduced: list[str], store: Callable[[str, str], str]) -> tuple[str, str]:  # fmt: skip
+def reduce_body(
+    red: Reduction,
+    plan: ReducePlan,
+    value: str,
+    lines: Sequence[str],
+    decode_kept: list[str],
+    decode_reduced: list[str],
+    store: Callable[[str, str], str],
+) -> tuple[str, str]:
     """(declarations, main body). `store(index, value)` writes a result."""
     kind = red.acc.kind
     t = WGSL_TYPE[kind]
@@ -121,7 +148,11 @@ def reduce_body(red: Reduction, plan: ReducePlan, value: str, lines: Sequence[st
     else:
         inner = [*step, f"part = {combine.format(a='part', b=value)};"]
     head = [f"var acc = {init};"] + (["var at = 0xffffffffu;"] if position else [])
-    rows = ["let part_id = o / P.rows;", "let row = o % P.rows;"] if plan.splits > 1 else ["let row = o;"]
+    rows = (
+        ["let part_id = o / P.rows;", "let row = o % P.rows;"]
+        if plan.splits > 1
+        else ["let row = o;"]
+    )
     bounds = (
         ["let first = part_id * P.chunk;", "let last = min(first + P.chunk, P.length);"]
         if plan.splits > 1
@@ -135,16 +166,27 @@ def reduce_body(red: Reduction, plan: ReducePlan, value: str, lines: Sequence[st
         # Blocks keep float32 sums accurate: errors grow with the square root of the depth, not the length.
         block = 64 * (1 if plan.lanes == 1 else plan.lanes)
         loop = [
-            f"for (var block = {start}; block < last; block += {block}u) {{", f"var part = {init};",
-            f"let stop = min(block + {block}u, last);", f"for (var r = block; r < stop; r += {stride}) {{", *inner, "}",
-            f"acc = {combine.format(a='acc', b='part')};", "}",
-        ]  # fmt: skip
+            f"for (var block = {start}; block < last; block += {block}u) {{",
+            f"var part = {init};",
+            f"let stop = min(block + {block}u, last);",
+            f"for (var r = block; r < stop; r += {stride}) {{",
+            *inner,
+            "}",
+            f"acc = {combine.format(a='acc', b='part')};",
+            "}",
+        ]
     if plan.lanes == 1:
         result = "i32(at)" if position else "acc"
         body = [
-            "let o = (wid.x + wid.y * nwg.x) * 64u + lid;", f"if (o >= {total}) {{ return; }}", *rows, *decode_kept,
-            *bounds, *head, *loop, store("o", result),
-        ]  # fmt: skip
+            "let o = (wid.x + wid.y * nwg.x) * 64u + lid;",
+            f"if (o >= {total}) {{ return; }}",
+            *rows,
+            *decode_kept,
+            *bounds,
+            *head,
+            *loop,
+            store("o", result),
+        ]
         return "", "\n".join(body)
     shared = "u32" if kind == "b" else t
     to, frm = ("select(0u, 1u, {})", "({} != 0u)") if kind == "b" else ("{}", "{}")
@@ -165,17 +207,39 @@ def reduce_body(red: Reduction, plan: ReducePlan, value: str, lines: Sequence[st
         keep = [f"sh[lid] = {to.format('acc')};"]
         result = frm.format("sh[0]")
     body = [
-        "let o = wid.x + wid.y * nwg.x;", f"if (o >= {total}) {{ return; }}", *rows, *decode_kept, *bounds, *head,
-        *loop, *keep, "workgroupBarrier();", f"for (var s = {plan.lanes // 2}u; s > 0u; s = s >> 1u) {{",
-        "if (lid < s) {", *merge, "}", "workgroupBarrier();", "}", "if (lid == 0u) {", store("o", result), "}",
-    ]  # fmt: skip
+        "let o = wid.x + wid.y * nwg.x;",
+        f"if (o >= {total}) {{ return; }}",
+        *rows,
+        *decode_kept,
+        *bounds,
+        *head,
+        *loop,
+        *keep,
+        "workgroupBarrier();",
+        f"for (var s = {plan.lanes // 2}u; s > 0u; s = s >> 1u) {{",
+        "if (lid < s) {",
+        *merge,
+        "}",
+        "workgroupBarrier();",
+        "}",
+        "if (lid == 0u) {",
+        store("o", result),
+        "}",
+    ]
     return declare, "\n".join(body)
 
 
 def reduction(
-    name: str, emitter: Emitter, red: Reduction, plan: ReducePlan, value: str, output: Output,
-    dtype_of: Callable[[int], DType], why: str, ops: tuple[str, ...],
-) -> Step:  # fmt: skip
+    name: str,
+    emitter: Emitter,
+    red: Reduction,
+    plan: ReducePlan,
+    value: str,
+    output: Output,
+    dtype_of: Callable[[int], DType],
+    why: str,
+    ops: tuple[str, ...],
+) -> Step:
     """A reduction kernel; with splits it writes [splits, *rows] partial results."""
     k = len(red.rows_shape)
     kept = collapse(red.rows_shape, range(k), emitter.forms)
@@ -194,7 +258,10 @@ def reduction(
     rows, length = prod(red.rows_shape), prod(red.axes_shape)
     params = [Param("rows", "u32", rows), Param("length", "u32", length)]
     if plan.splits > 1:
-        params += [Param("splits", "u32", plan.splits), Param("chunk", "u32", -(-length // plan.splits))]
+        params += [
+            Param("splits", "u32", plan.splits),
+            Param("chunk", "u32", -(-length // plan.splits)),
+        ]
     params += [*loops.params, *emitter.params]
     lanes = LANES if plan.lanes == 1 else plan.lanes
     program = assemble(name, bindings, params, f"{functions}\n{declare}", main, (lanes, 1, 1))

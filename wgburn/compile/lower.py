@@ -117,10 +117,14 @@ class Lowering:
         value = e.emit(i, loop_coords(n.shape))
         name = "copy" if n.op is None else n.op.name
         if len(e.loads) + 1 > self.limits["maxStorageBuffersPerShaderStage"]:
-            raise DeviceError(f"{name}: {len(e.loads)} inputs and a result are more storage buffers than the device binds")
+            raise DeviceError(
+                f"{name}: {len(e.loads)} inputs and a result are more storage buffers than the device binds"
+            )
         out = kernels.Output(self.new_buffer(n.shape, n.dtype, name), n.dtype)
         ops = tuple(self.graph.nodes[k].op.name for k in e.nodes) or (name,)
-        step = kernels.elementwise(name, e, n.shape, [value], [out], self.dtypes.__getitem__, "one kernel an op", ops)
+        step = kernels.elementwise(
+            name, e, n.shape, [value], [out], self.dtypes.__getitem__, "one kernel an op", ops
+        )
         self.steps.append(step)
         self.sources[i] = Source(out.buffer, n.dtype)
 
@@ -150,18 +154,34 @@ class Lowering:
         if plan.splits == 1:
             out = kernels.Output(self.new_buffer(n.shape, dtype, n.op.name), dtype)
             self.steps.append(
-                kernels.reduction(n.op.name, e, red, plan, value, out, self.dtypes.__getitem__, "reduction", ops)
+                kernels.reduction(
+                    n.op.name, e, red, plan, value, out, self.dtypes.__getitem__, "reduction", ops
+                )
             )
             return out.buffer
         if combine.position:
-            raise DeviceError(f"{n.op.name} over {length} elements is more than one workgroup can walk; reduce in two steps")
+            raise DeviceError(
+                f"{n.op.name} over {length} elements is more than one workgroup can walk; reduce in two steps"
+            )
         part = kernels.Output(self.new_buffer((plan.splits, rows), acc, n.op.name), acc)
         self.steps.append(
-            kernels.reduction(n.op.name, e, red, plan, value, part, self.dtypes.__getitem__, "split reduction", ops)
+            kernels.reduction(
+                n.op.name,
+                e,
+                red,
+                plan,
+                value,
+                part,
+                self.dtypes.__getitem__,
+                "split reduction",
+                ops,
+            )
         )
         return self._second_stage(n, combine, part.buffer, acc, plan.splits, rows, dtype)
 
-    def _second_stage(self, n: GNode, combine: Any, part: int, acc: DType, splits: int, rows: int, dtype: DType) -> int:
+    def _second_stage(
+        self, n: GNode, combine: Any, part: int, acc: DType, splits: int, rows: int, dtype: DType
+    ) -> int:
         """Add up [splits, rows] partial results."""
         e = self.emitter({0: rows, 1: splits})
         value = e._load(Source(part, acc), Form(((0, 1), (1, rows))))
@@ -170,7 +190,15 @@ class Lowering:
         out = kernels.Output(self.new_buffer(n.shape, dtype, n.op.name), dtype)
         self.steps.append(
             kernels.reduction(
-                f"{n.op.name}_second_stage", e, red, plan, value, out, self.dtypes.__getitem__, "second stage", (n.op.name,)
+                f"{n.op.name}_second_stage",
+                e,
+                red,
+                plan,
+                value,
+                out,
+                self.dtypes.__getitem__,
+                "second stage",
+                (n.op.name,),
             )
         )
         return out.buffer
@@ -228,7 +256,9 @@ class Lowering:
         if n.op.kind != "view":
             return None
         if n.op.name != "reshape":
-            return self._walk(n.srcs[0], view_coords(n, self.graph.nodes[n.srcs[0]].shape, coords), extent)
+            return self._walk(
+                n.srcs[0], view_coords(n, self.graph.nodes[n.srcs[0]].shape, coords), extent
+            )
         position = linear(coords, dense_strides(n.shape))
         src = n.srcs[0]
         while True:

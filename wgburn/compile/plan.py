@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
 from wgburn_runtime.driver import PARAMS_ALIGN
 from wgburn_runtime.queue import Launch, LaunchList
 
@@ -50,7 +51,9 @@ class Plan:
         out = bytearray(self.template)
         where, slots = self.floats
         if slots:
-            np.frombuffer(out, np.float32)[where] = np.array([numbers[s] for s in slots], np.float64).astype(np.float32)
+            np.frombuffer(out, np.float32)[where] = np.array(
+                [numbers[s] for s in slots], np.float64
+            ).astype(np.float32)
         if self.words:
             words = np.frombuffer(out, np.uint32)
             for word, _, num in self.words:
@@ -86,7 +89,9 @@ def _blocks(steps: Sequence[Step]) -> tuple[bytes, Any, Any, list[int]]:
     return bytes(data), (np.array(float_words, np.int64), tuple(float_slots)), tuple(words), offsets
 
 
-def _share(steps: Sequence[Step], sizes: dict[int, int], kept: set[int], leaves: int) -> tuple[dict[int, int], list[int]]:
+def _share(
+    steps: Sequence[Step], sizes: dict[int, int], kept: set[int], leaves: int
+) -> tuple[dict[int, int], list[int]]:
     """The memory plan: intermediates whose lives do not meet share a slot of at least their size."""
     last: dict[int, int] = {}
     for k, s in enumerate(steps):
@@ -101,7 +106,11 @@ def _share(steps: Sequence[Step], sizes: dict[int, int], kept: set[int], leaves:
                 continue
             need = sizes[b]
             # The tightest free slot that is large enough, unless it wastes more than half.
-            fits = [f for f in free if need <= slots[f] <= max(2 * need, 4096)] if b not in kept else []
+            fits = (
+                [f for f in free if need <= slots[f] <= max(2 * need, 4096)]
+                if b not in kept
+                else []
+            )
             if fits:
                 best = min(fits, key=lambda f: slots[f])
                 free.remove(best)
@@ -119,8 +128,14 @@ def _share(steps: Sequence[Step], sizes: dict[int, int], kept: set[int], leaves:
     return slot_of, slots
 
 
-def build(steps: Sequence[Step], sizes: dict[int, int], leaves: int, outputs: Sequence[OutputSlot],
-          max_groups: int, label: str) -> Plan:  # fmt: skip
+def build(
+    steps: Sequence[Step],
+    sizes: dict[int, int],
+    leaves: int,
+    outputs: Sequence[OutputSlot],
+    max_groups: int,
+    label: str,
+) -> Plan:
     """A plan from steps over the plan's buffer numbers (0..leaves-1 are leaf slots)."""
     steps = [s for s in steps if s.groups]
     kept = {o.slot for o in outputs if o.slot >= leaves}
@@ -131,7 +146,11 @@ def build(steps: Sequence[Step], sizes: dict[int, int], leaves: int, outputs: Se
     for s, offset in zip(steps, offsets, strict=True):
         number = programs.setdefault(s.program, len(programs))
         x = min(s.groups, max_groups)
-        launches.append(Launch(number, tuple(slot_of[b] for b in s.buffers), (x, -(-s.groups // x), 1), offset))
-    outs = tuple(OutputSlot(slot_of[o.slot], o.shape, o.dtype, o.strides, o.offset) for o in outputs)
+        launches.append(
+            Launch(number, tuple(slot_of[b] for b in s.buffers), (x, -(-s.groups // x), 1), offset)
+        )
+    outs = tuple(
+        OutputSlot(slot_of[o.slot], o.shape, o.dtype, o.strides, o.offset) for o in outputs
+    )
     list_ = LaunchList(tuple(programs), tuple(launches), len(template), label)
     return Plan(list_, leaves, tuple(slots), outs, template, floats, words, tuple(steps))

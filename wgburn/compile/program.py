@@ -20,8 +20,14 @@ from .emit import WGSL_TYPE, Param
 
 #: Element type of a storage binding, by dtype name.
 STORAGE_TYPE = {
-    "float32": "f32", "float16": "f16", "int32": "i32", "uint32": "u32", "bool_": "u32", "int8": "u32", "uint8": "u32",
-}  # fmt: skip
+    "float32": "f32",
+    "float16": "f16",
+    "int32": "i32",
+    "uint32": "u32",
+    "bool_": "u32",
+    "int8": "u32",
+    "uint8": "u32",
+}
 
 
 class Binding(NamedTuple):
@@ -44,7 +50,9 @@ class Step:
     why: str  # why the kernel ends where it does
 
 
-def collapse(sizes: Sequence[int], variables: Sequence[int], forms: Sequence[Form]) -> list[tuple[int, int]]:
+def collapse(
+    sizes: Sequence[int], variables: Sequence[int], forms: Sequence[Form]
+) -> list[tuple[int, int]]:
     """Loop dimensions joined where every form walks them as one: [(innermost variable, size)], outermost
     first; dimensions of size 1 vanish."""
     coefs = [dict(f.terms) for f in forms]
@@ -166,7 +174,9 @@ def assemble(
     access = ""
     for k, b in enumerate(bindings):
         mode = "read_write" if b.written else "read"
-        lines.append(f"@group(0) @binding({k}) var<storage, {mode}> b{k}: array<{STORAGE_TYPE[b.dtype.name]}>;")
+        lines.append(
+            f"@group(0) @binding({k}) var<storage, {mode}> b{k}: array<{STORAGE_TYPE[b.dtype.name]}>;"
+        )
         access += "w" if b.written else "r"
     if params:
         lines.append(f"@group(0) @binding({len(bindings)}) var<uniform> P: Params;")
@@ -181,7 +191,12 @@ def assemble(
     lines += [link(body), body]
     size = -(-4 * len(params) // 16) * 16
     return ProgramSource(
-        name, "\n".join(lines), access, size, workgroup, frozenset({"shader-f16"}) if f16 else frozenset()
+        name,
+        "\n".join(lines),
+        access,
+        size,
+        workgroup,
+        frozenset({"shader-f16"}) if f16 else frozenset(),
     )
 
 

@@ -69,7 +69,9 @@ def _matmul(node: GNode, ops: Sequence[Operand]) -> Launched:
 
     def strides(o: Operand) -> list[int]:
         lead = len(batch) - (len(o.shape) - 2)
-        own = [0] * lead + [0 if s == 1 else st for s, st in zip(o.shape[:-2], o.strides[:-2], strict=True)]
+        own = [0] * lead + [
+            0 if s == 1 else st for s, st in zip(o.shape[:-2], o.strides[:-2], strict=True)
+        ]
         return [*own, *o.strides[-2:]]
 
     sa, sb = strides(a), strides(b)
@@ -89,7 +91,9 @@ def _matmul(node: GNode, ops: Sequence[Operand]) -> Launched:
         del sa[0], sb[0]
     spec, splits = kmatmul.choose(_acc(node), sizes, m, n, k)
     values, groups = kmatmul.launch(spec, sizes, m, n, k, sa, sb, 0, 0, splits)
-    return Launched(kmatmul.build(spec), _offsets(values, a_off=a.offset, b_off=b.offset), groups, splits)
+    return Launched(
+        kmatmul.build(spec), _offsets(values, a_off=a.offset, b_off=b.offset), groups, splits
+    )
 
 
 def _conv(kind: str) -> Callable[[GNode, Sequence[Operand]], Launched]:
@@ -97,20 +101,46 @@ def _conv(kind: str) -> Callable[[GNode, Sequence[Operand]], Launched]:
         a, b = ops
         attrs = node.attrs
         if kind == kconv.FORWARD:
-            sizes = kconv.ConvSizes(a.shape[0], a.shape[1], b.shape[0], a.shape[2:], node.shape[2:], attrs.padding, attrs.groups)
+            sizes = kconv.ConvSizes(
+                a.shape[0],
+                a.shape[1],
+                b.shape[0],
+                a.shape[2:],
+                node.shape[2:],
+                attrs.padding,
+                attrs.groups,
+            )
             kernel = b.shape[2:]
             names = ("src_off", "w_off")
         elif kind == kconv.INPUT_GRAD:
-            sizes = kconv.ConvSizes(a.shape[0], node.shape[1], a.shape[1], node.shape[2:], a.shape[2:], attrs.padding, attrs.groups)
+            sizes = kconv.ConvSizes(
+                a.shape[0],
+                node.shape[1],
+                a.shape[1],
+                node.shape[2:],
+                a.shape[2:],
+                attrs.padding,
+                attrs.groups,
+            )
             kernel = b.shape[2:]
             names = ("src_off", "w_off")
         else:
-            sizes = kconv.ConvSizes(a.shape[0], b.shape[1], a.shape[1], b.shape[2:], a.shape[2:], attrs.padding, attrs.groups)
+            sizes = kconv.ConvSizes(
+                a.shape[0],
+                b.shape[1],
+                a.shape[1],
+                b.shape[2:],
+                a.shape[2:],
+                attrs.padding,
+                attrs.groups,
+            )
             kernel = node.shape[2:]
             names = ("g_off", "x_off")
         spec, splits = kconv.choose(kind, _acc(node), kernel, attrs.stride, attrs.dilation, sizes)
         values, groups = kconv.launch(spec, sizes, a.strides, b.strides, 0, 0, splits)
-        return Launched(kconv.build(spec), values | {names[0]: a.offset, names[1]: b.offset}, groups, splits)
+        return Launched(
+            kconv.build(spec), values | {names[0]: a.offset, names[1]: b.offset}, groups, splits
+        )
 
     return launch
 
@@ -189,16 +219,25 @@ def _is_zero(graph: Graph, i: int) -> bool:
     n = graph.nodes[i]
     while n.op is not None and n.op.name in ("expand", "reshape"):
         n = graph.nodes[n.srcs[0]]
-    return n.op is not None and n.op.name == "const" and n.attrs.value is not None and n.attrs.value == 0
+    return (
+        n.op is not None
+        and n.op.name == "const"
+        and n.attrs.value is not None
+        and n.attrs.value == 0
+    )
 
 
 def dense(o: Operand) -> bool:
     """Whether an operand is row-major without gaps."""
     want = dense_strides(o.shape)
-    return o.offset == Num() and all(s == 1 or a == b for s, a, b in zip(o.shape, o.strides, want, strict=True))
+    return o.offset == Num() and all(
+        s == 1 or a == b for s, a, b in zip(o.shape, o.strides, want, strict=True)
+    )
 
 
-def step(node: GNode, launched: Launched, operands: Sequence[Operand], out: int, out_dtype: DType) -> Step:
+def step(
+    node: GNode, launched: Launched, operands: Sequence[Operand], out: int, out_dtype: DType
+) -> Step:
     """The launch of a kernel: bindings, load and store functions, parameters."""
     order: list[int] = []
     for o in operands:
@@ -208,7 +247,9 @@ def step(node: GNode, launched: Launched, operands: Sequence[Operand], out: int,
     bindings = [Binding(b, by_buffer[b], b == out) for b in order]
     # Booleans travel through index kernels as the u32 they are stored as.
     functions = [
-        load_function(k, order.index(o.buffer), o.dtype).replace("-> bool", "-> u32").replace(" != 0u;", ";")
+        load_function(k, order.index(o.buffer), o.dtype)
+        .replace("-> bool", "-> u32")
+        .replace(" != 0u;", ";")
         for k, o in enumerate(operands)
     ]
     if out not in order:
@@ -218,5 +259,19 @@ def step(node: GNode, launched: Launched, operands: Sequence[Operand], out: int,
     t = "u32" if out_dtype.kind == "b" else WGSL_TYPE[out_dtype.kind]
     functions.append(f"fn st0(o: u32, v: {t}) {{ b{target}[o] = {value}; }}")
     params = [Param(name, type_, launched.values[name]) for name, type_ in launched.body.params]
-    program = assemble(node.op.name, bindings, params, "\n".join(functions), launched.body.wgsl, launched.body.workgroup)
-    return Step(program, tuple(params), tuple(b.buffer for b in bindings), launched.groups, (node.op.name,), "heavy kernel")
+    program = assemble(
+        node.op.name,
+        bindings,
+        params,
+        "\n".join(functions),
+        launched.body.wgsl,
+        launched.body.workgroup,
+    )
+    return Step(
+        program,
+        tuple(params),
+        tuple(b.buffer for b in bindings),
+        launched.groups,
+        (node.op.name,),
+        "heavy kernel",
+    )

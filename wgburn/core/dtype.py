@@ -5,7 +5,7 @@ Owns: `DType` and promotion. Must not know: devices (which says itself what it s
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -56,7 +56,12 @@ float32 = DType("float32", "float32", "f", 32, 1)
 float64 = DType("float64", "float64", "f", 64, 2)
 
 ALL = (bool_, uint8, int8, uint32, int32, int64, float16, float32, float64)
-_BY_NAME = {d.name: d for d in ALL} | {"bool": bool_, "half": float16, "float": float32, "double": float64}
+_BY_NAME = {d.name: d for d in ALL} | {
+    "bool": bool_,
+    "half": float16,
+    "float": float32,
+    "double": float64,
+}
 _BY_NP = {d.np: d for d in ALL}
 
 
@@ -82,7 +87,7 @@ def dtype_of(spec: Any) -> DType:
     return found
 
 
-@lru_cache(maxsize=None)
+@cache
 def promote(a: DType, b: DType) -> DType:
     """The dtype of an op on tensors of `a` and `b`: torch's table, where results that torch widens to
     16 or 64 bit integers are int32 (uint8 + int8, int32 + uint32)."""

@@ -64,7 +64,7 @@ def _give_back(size: int, asked: int, raw: NDArray[np.uint8]) -> None:
             if _cached + size <= MAX_CACHED:
                 _free.setdefault(size, []).append(raw)
                 _cached += size
-    except Exception:  # noqa: BLE001 - the interpreter is shutting down; the block goes with it
+    except Exception:
         pass
 
 

@@ -61,7 +61,18 @@ class Node:
     A realised node has a store and no sources.
     """
 
-    __slots__ = ("op", "srcs", "attrs", "dyn", "shape", "dtype", "backend", "store", "error", "__weakref__")
+    __slots__ = (
+        "op",
+        "srcs",
+        "attrs",
+        "dyn",
+        "shape",
+        "dtype",
+        "backend",
+        "store",
+        "error",
+        "__weakref__",
+    )
 
     def __init__(
         self,

@@ -63,7 +63,9 @@ class Stream:
     __slots__ = ("offset", "seed")
 
     def __init__(self) -> None:
-        self.seed = int(np.random.SeedSequence().generate_state(2, np.uint32) @ np.array([1, 1 << 32], object))
+        self.seed = int(
+            np.random.SeedSequence().generate_state(2, np.uint32) @ np.array([1, 1 << 32], object)
+        )
         self.offset = 0
 
     def take(self) -> tuple[int, int, int, int]:
@@ -149,7 +151,7 @@ class Backend:
         """Realise everything held. An op that fails keeps its error for whoever reads it."""
         try:
             self.realise(())
-        except Exception:  # noqa: BLE001 - kept on the node, raised at its read
+        except Exception:
             if not self._failed:
                 raise
 
@@ -236,7 +238,7 @@ class Backend:
                     plan = self.run_sync(self.compile(work.graph()))
                     self._remember(work.key, plan)
                 self._run(plan, work, [node])
-            except Exception as one:  # noqa: BLE001 - kept on the node
+            except Exception as one:
                 self._fail(node, one)
                 if id(node) in asked or first is None:
                     first = one

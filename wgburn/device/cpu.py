@@ -47,10 +47,18 @@ class CpuPlan:
                 raise NotImplementedError(f"{n.op.name} on cpu: {n.op.numpy.why}")
             self.steps.append(
                 (
-                    n.op.kind == "elementwise", n.op.numpy, n.attrs, n.shape, n.dtype.np, n.srcs, i,
-                    n.dyn, n.dyn + n.ndyn, tuple(dead.get(i, ())),
+                    n.op.kind == "elementwise",
+                    n.op.numpy,
+                    n.attrs,
+                    n.shape,
+                    n.dtype.np,
+                    n.srcs,
+                    i,
+                    n.dyn,
+                    n.dyn + n.ndyn,
+                    tuple(dead.get(i, ())),
                 )
-            )  # fmt: skip
+            )
 
     def run(self, leaves: list[Store], numbers: list[Any]) -> list[NDArray[Any]]:
         values: list[Any] = [None] * self.size
@@ -81,10 +89,15 @@ class CpuBackend(Backend):
     def __init__(self) -> None:
         name = platform.processor() or platform.machine() or "cpu"
         info = DeviceInfo(
-            "cpu", 0, name, f"numpy {np.__version__}", "CPU",
-            frozenset({"float64", "int64", "float16"}), {"threads": os.cpu_count() or 1},
+            "cpu",
+            0,
+            name,
+            f"numpy {np.__version__}",
+            "CPU",
+            frozenset({"float64", "int64", "float16"}),
+            {"threads": os.cpu_count() or 1},
             f"cpu/numpy-{np.__version__}/{name}",
-        )  # fmt: skip
+        )
         super().__init__("cpu", info)
 
     async def compile(self, graph: Graph) -> CpuPlan:
@@ -92,7 +105,10 @@ class CpuBackend(Backend):
 
     def execute(self, plan: CpuPlan, leaves: list[Store], numbers: list[Any]) -> list[Store]:
         arrays = plan.run(leaves, numbers)
-        return [Store(a, shape, dtype) for a, (_, shape, dtype) in zip(arrays, plan.outputs, strict=True)]
+        return [
+            Store(a, shape, dtype)
+            for a, (_, shape, dtype) in zip(arrays, plan.outputs, strict=True)
+        ]
 
     def from_host(self, array: NDArray[Any], dtype: DType) -> Store:
         own = hostmem.empty(array.shape, dtype.np)
@@ -104,7 +120,14 @@ class CpuBackend(Backend):
 
     def memory(self) -> MemoryReport:
         u = hostmem.usage()
-        return MemoryReport(u.in_use, u.reserved, u.padding, u.peak_in_use, u.peak_reserved, [{"kind": "host", **u._asdict()}])
+        return MemoryReport(
+            u.in_use,
+            u.reserved,
+            u.padding,
+            u.peak_in_use,
+            u.peak_reserved,
+            [{"kind": "host", **u._asdict()}],
+        )
 
     def memory_cleanup(self) -> None:
         hostmem.release()

@@ -52,7 +52,9 @@ class Device:
         return Device(wgpu.open_sync(_opened, index, power, limits))
 
     @staticmethod
-    async def wgpu_async(index: int = 0, power: str = "high-performance", limits: str = "adapter") -> Device:
+    async def wgpu_async(
+        index: int = 0, power: str = "high-performance", limits: str = "adapter"
+    ) -> Device:
         """`wgpu` where opening must not block. Works natively too."""
         from . import wgpu
 
@@ -90,7 +92,9 @@ class Device:
         elif base == "wgpu":
             dev = Device.wgpu(int(index or 0))
         else:
-            raise ValueRangeError(f"device {text!r} is not known; use cpu, wgpu, wgpu:INDEX or best")
+            raise ValueRangeError(
+                f"device {text!r} is not known; use cpu, wgpu, wgpu:INDEX or best"
+            )
         return dev.autodiff() if plus else dev
 
     @staticmethod
@@ -209,4 +213,6 @@ def as_device(device: Any) -> Device:
         return device
     if isinstance(device, str):
         return Device.parse(device)
-    raise DeviceError(f"{device!r} is not a device; use wb.Device.cpu(), wb.Device.wgpu() or a name")
+    raise DeviceError(
+        f"{device!r} is not a device; use wb.Device.cpu(), wb.Device.wgpu() or a name"
+    )

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
 from wgburn_runtime import drivers
 from wgburn_runtime import errors as rt
 from wgburn_runtime.driver import AdapterInfo, Driver
@@ -50,7 +51,16 @@ def translated() -> Iterator[None]:
 def _info(a: AdapterInfo) -> DeviceInfo:
     fingerprint = f"{a.backend}/{a.vendor}/{a.name}/{a.driver}".lower()
     return DeviceInfo(
-        "wgpu", a.index, a.name, a.backend, a.adapter_type, a.features, dict(a.limits), fingerprint, a.available, a.reason
+        "wgpu",
+        a.index,
+        a.name,
+        a.backend,
+        a.adapter_type,
+        a.features,
+        dict(a.limits),
+        fingerprint,
+        a.available,
+        a.reason,
     )
 
 
@@ -137,7 +147,12 @@ class WgpuBackend(Backend):
     def memory(self) -> MemoryReport:
         u = self.queue.pool.usage
         return MemoryReport(
-            u.in_use, u.reserved, u.padding, u.peak_in_use, u.peak_reserved, [{"kind": "exclusive", **u._asdict()}]
+            u.in_use,
+            u.reserved,
+            u.padding,
+            u.peak_in_use,
+            u.peak_reserved,
+            [{"kind": "exclusive", **u._asdict()}],
         )
 
     def memory_cleanup(self) -> None:

@@ -33,7 +33,9 @@ class ConvAttrs(NamedTuple):
 def conv_out_size(size: Shape, kernel: Shape, attrs: ConvAttrs) -> Shape:
     """Spatial size of the result. Raises ShapeError when the kernel does not fit."""
     out = []
-    for s, k, st, p, d in zip(size, kernel, attrs.stride, attrs.padding, attrs.dilation, strict=True):
+    for s, k, st, p, d in zip(
+        size, kernel, attrs.stride, attrs.padding, attrs.dilation, strict=True
+    ):
         n = s + 2 * p - d * (k - 1) - 1
         if n < 0:
             raise ShapeError(
@@ -140,7 +142,9 @@ def input_grad_numpy(call: Call, g: Array, w: Array) -> Array:
     taps, pixels = cg * prod(kernel), prod(osize)
     psize = tuple(
         max(s + 2 * p, (on - 1) * st + d * (k - 1) + 1)
-        for s, p, on, st, d, k in zip(size, attrs.padding, osize, attrs.stride, attrs.dilation, kernel, strict=True)
+        for s, p, on, st, d, k in zip(
+            size, attrs.padding, osize, attrs.stride, attrs.dilation, kernel, strict=True
+        )
     )
     out = hostmem.empty((n, c, *psize), g.dtype)
     out[...] = 0
@@ -159,7 +163,9 @@ def input_grad_numpy(call: Call, g: Array, w: Array) -> Array:
                     slice(t * d, t * d + (on - 1) * st + 1, st)
                     for t, d, on, st in zip(tap, attrs.dilation, osize, attrs.stride, strict=True)
                 )
-                out[(slice(i, i + m), slice(None), *where)] += taps_of[(slice(None), slice(None), *tap)]
+                out[(slice(i, i + m), slice(None), *where)] += taps_of[
+                    (slice(None), slice(None), *tap)
+                ]
     inner = tuple(slice(p, p + s) for s, p in zip(size, attrs.padding, strict=True))
     return out[(slice(None), slice(None), *inner)]
 
@@ -187,7 +193,11 @@ def weight_grad_numpy(call: Call, g: Array, x: Array) -> Array:
             block = cols[:m]
             block.reshape(m, gr * cg, *kernel, *osize)[...] = win[i : i + m]
             total += np.matmul(block, gm[i : i + m].transpose(0, 1, 3, 2)).sum(0)
-    return np.ascontiguousarray(total.transpose(0, 2, 1)).reshape(call.shape).astype(call.dtype, copy=False)
+    return (
+        np.ascontiguousarray(total.transpose(0, 2, 1))
+        .reshape(call.shape)
+        .astype(call.dtype, copy=False)
+    )
 
 
 def _forward_grad(c: Any, g: Any) -> tuple[Any, Any]:
@@ -215,19 +225,48 @@ def _weight_grad_grad(c: Any, t: Any) -> tuple[Any, Any]:
 
 
 conv = register(
-    Op("conv", "kernel", 2, _forward_shape, _same, forward_numpy, Template("conv"), _forward_grad, ((1,), (0,)), "Conv", "f")
+    Op(
+        "conv",
+        "kernel",
+        2,
+        _forward_shape,
+        _same,
+        forward_numpy,
+        Template("conv"),
+        _forward_grad,
+        ((1,), (0,)),
+        "Conv",
+        "f",
+    )
 )
 #: g [N, O, *OS], w [O, C/groups, *K] -> [N, C, *size]
 conv_input_grad = register(
     Op(
-        "conv_input_grad", "kernel", 2, _input_grad_shape, _same, input_grad_numpy, Template("conv_input_grad"),
-        _input_grad_grad, ((1,), (0,)), "ConvTranspose", "f",
+        "conv_input_grad",
+        "kernel",
+        2,
+        _input_grad_shape,
+        _same,
+        input_grad_numpy,
+        Template("conv_input_grad"),
+        _input_grad_grad,
+        ((1,), (0,)),
+        "ConvTranspose",
+        "f",
     )
-)  # fmt: skip
+)
 #: g [N, O, *OS], x [N, C, *S] -> [O, C/groups, *size]
 conv_weight_grad = register(
     Op(
-        "conv_weight_grad", "kernel", 2, _weight_grad_shape, _same, weight_grad_numpy,
-        Template("conv_weight_grad"), _weight_grad_grad, ((1,), (0,)), dtypes="f",
+        "conv_weight_grad",
+        "kernel",
+        2,
+        _weight_grad_shape,
+        _same,
+        weight_grad_numpy,
+        Template("conv_weight_grad"),
+        _weight_grad_grad,
+        ((1,), (0,)),
+        dtypes="f",
     )
-)  # fmt: skip
+)

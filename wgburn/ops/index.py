@@ -24,7 +24,9 @@ def check_bounds(op: str, low: int, high: int, size: int) -> None:
     """Raise IndexRangeError unless low..high index a dimension of `size`."""
     if low < -size or high >= size:
         bad = low if low < -size else high
-        raise IndexRangeError(f"{op}: index {bad} is out of range for a dimension of size {size} ({-size} to {size - 1})")
+        raise IndexRangeError(
+            f"{op}: index {bad} is out of range for a dimension of size {size} ({-size} to {size - 1})"
+        )
 
 
 def _checked(op: str, index: Array, size: int) -> Array:
@@ -37,7 +39,9 @@ def _gather_shape(attrs: int, x: Shape, index: Shape) -> Shape:
     if len(x) != len(index) or any(
         i != attrs and n > m for i, (n, m) in enumerate(zip(index, x, strict=True))
     ):
-        raise ShapeError(f"gather: index {index} must have the rank of {x} and be no larger except along dim {attrs}")
+        raise ShapeError(
+            f"gather: index {index} must have the rank of {x} and be no larger except along dim {attrs}"
+        )
     return index
 
 
@@ -47,7 +51,9 @@ def _crop(x: Array, like: Shape, axis: int) -> Array:
 
 def _gather_numpy(call: Call, x: Array, index: Array) -> Array:
     index = _checked("gather", index, x.shape[call.attrs])
-    return np.take_along_axis(_crop(x, index.shape, call.attrs), index.astype(np.int64), axis=call.attrs)
+    return np.take_along_axis(
+        _crop(x, index.shape, call.attrs), index.astype(np.int64), axis=call.attrs
+    )
 
 
 def _scatter_shape(attrs: int, x: Shape, index: Shape, src: Shape) -> Shape:
@@ -76,7 +82,9 @@ def _select_numpy(call: Call, x: Array, index: Array) -> Array:
 
 def _add_shape(attrs: int, x: Shape, index: Shape, src: Shape) -> Shape:
     if src != _select_shape(attrs, x, index):
-        raise ShapeError(f"index_add: source {src} must be {_select_shape(attrs, x, index)} for {x}, index {index}, dim {attrs}")
+        raise ShapeError(
+            f"index_add: source {src} must be {_select_shape(attrs, x, index)} for {x}, index {index}, dim {attrs}"
+        )
     return x
 
 
@@ -96,38 +104,76 @@ def _add_numpy(call: Call, x: Array, index: Array, src: Array) -> Array:
 
 gather = register(
     Op(
-        "gather", "kernel", 2, _gather_shape, _same, _gather_numpy, Template("gather"),
+        "gather",
+        "kernel",
+        2,
+        _gather_shape,
+        _same,
+        _gather_numpy,
+        Template("gather"),
         lambda c, g: (g.zeros_of(c.shapes[0]).apply(scatter_add, (c.ins[1], g), c.attrs), None),
-        ((1,), ()), "GatherElements",
+        ((1,), ()),
+        "GatherElements",
     )
-)  # fmt: skip
+)
 scatter_add = register(
     Op(
-        "scatter_add", "kernel", 3, _scatter_shape, _same, _scatter_numpy, Template("scatter_add"),
+        "scatter_add",
+        "kernel",
+        3,
+        _scatter_shape,
+        _same,
+        _scatter_numpy,
+        Template("scatter_add"),
         lambda c, g: (g, None, g.apply(gather, (c.ins[1],), c.attrs) if c.needs[2] else None),
-        ((), (), (1,)), "ScatterElements", "iuf",
+        ((), (), (1,)),
+        "ScatterElements",
+        "iuf",
     )
-)  # fmt: skip
+)
 index_select = register(
     Op(
-        "index_select", "kernel", 2, _select_shape, _same, _select_numpy, Template("index_select"),
+        "index_select",
+        "kernel",
+        2,
+        _select_shape,
+        _same,
+        _select_numpy,
+        Template("index_select"),
         lambda c, g: (g.zeros_of(c.shapes[0]).apply(index_add, (c.ins[1], g), c.attrs), None),
-        ((1,), ()), "Gather",
+        ((1,), ()),
+        "Gather",
     )
-)  # fmt: skip
+)
 index_add = register(
     Op(
-        "index_add", "kernel", 3, _add_shape, _same, _add_numpy, Template("index_add"),
+        "index_add",
+        "kernel",
+        3,
+        _add_shape,
+        _same,
+        _add_numpy,
+        Template("index_add"),
         lambda c, g: (g, None, g.apply(index_select, (c.ins[1],), c.attrs) if c.needs[2] else None),
-        ((), (), (1,)), dtypes="iuf",
+        ((), (), (1,)),
+        dtypes="iuf",
     )
-)  # fmt: skip
+)
 
 cumsum = register(
     Op(
-        "cumsum", "kernel", 1, lambda attrs, a: a, _same,
-        lambda call, x: np.cumsum(x, axis=call.attrs, dtype=np.float32 if x.dtype == np.float16 else x.dtype),
-        Template("cumsum"), lambda c, g: (g.flip(c.attrs).apply(cumsum, (), c.attrs).flip(c.attrs),), ((),),
-        "CumSum", "iuf",
+        "cumsum",
+        "kernel",
+        1,
+        lambda attrs, a: a,
+        _same,
+        lambda call, x: np.cumsum(
+            x, axis=call.attrs, dtype=np.float32 if x.dtype == np.float16 else x.dtype
+        ),
+        Template("cumsum"),
+        lambda c, g: (g.flip(c.attrs).apply(cumsum, (), c.attrs).flip(c.attrs),),
+        ((),),
+        "CumSum",
+        "iuf",
     )
-)  # fmt: skip
+)

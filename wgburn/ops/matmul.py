@@ -52,5 +52,17 @@ def _dtype(attrs: Any, a: DType, b: DType) -> DType:
 
 #: Both inputs have at least two dimensions; vectors are lifted by the caller.
 matmul = register(
-    Op("matmul", "kernel", 2, _shape, _dtype, _numpy, Template("matmul"), _grad, ((1,), (0,)), "MatMul", "iuf")
+    Op(
+        "matmul",
+        "kernel",
+        2,
+        _shape,
+        _dtype,
+        _numpy,
+        Template("matmul"),
+        _grad,
+        ((1,), (0,)),
+        "MatMul",
+        "iuf",
+    )
 )

@@ -19,9 +19,7 @@ def _same(attrs: Any, a: DType, *rest: DType) -> DType:
 
 
 def _view(name: str, shape: Any, numpy: Any, grad: Any, onnx: Any, dyn: str = "") -> Op:
-    return register(
-        Op(name, "view", 1, shape, _same, numpy, "view", grad, ((),), onnx, dyn=dyn)
-    )
+    return register(Op(name, "view", 1, shape, _same, numpy, "view", grad, ((),), onnx, dyn=dyn))
 
 
 reshape = _view(
@@ -115,7 +113,17 @@ def _pad_grad(c: Any, g: Any) -> tuple[Any]:
 
 pad = register(
     Op(
-        "pad", "pad", 1, lambda attrs, a: attrs.sizes, _same, _pad_numpy, "pad", _pad_grad, ((),), "Pad", dyn="i*d"
+        "pad",
+        "pad",
+        1,
+        lambda attrs, a: attrs.sizes,
+        _same,
+        _pad_numpy,
+        "pad",
+        _pad_grad,
+        ((),),
+        "Pad",
+        dyn="i*d",
     )
 )
 
@@ -136,9 +144,17 @@ def _cat_grad(c: Any, g: Any) -> tuple[Any, ...]:
 
 cat = register(
     Op(
-        "cat", "cat", -1, _cat_shape, _same,
-        lambda call, *xs: np.concatenate(xs, axis=call.attrs), "cat", _cat_grad, (), "Concat",
+        "cat",
+        "cat",
+        -1,
+        _cat_shape,
+        _same,
+        lambda call, *xs: np.concatenate(xs, axis=call.attrs),
+        "cat",
+        _cat_grad,
+        (),
+        "Concat",
     )
-)  # fmt: skip
+)
 
 __all__ = ["PadAttrs", "SliceAttrs"]

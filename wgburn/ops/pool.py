@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..core import hostmem
-from ..core.dtype import DType
-from ..core.dtype import int32
+from ..core.dtype import DType, int32
 from ..core.shape import Shape
 from .record import NONDIFF, Array, Call, Op, Template, register
 
@@ -56,9 +55,7 @@ def _framed(x: Array, a: PoolAttrs, fill: float) -> Array:
     size = x.shape[2:]
     if not any(a.padding) and all(n <= s for n, s in zip(need, size, strict=True)):
         return x
-    pads = [
-        (p, max(0, n - s - p)) for p, n, s in zip(a.padding, need, size, strict=True)
-    ]
+    pads = [(p, max(0, n - s - p)) for p, n, s in zip(a.padding, need, size, strict=True)]
     return np.pad(x, [(0, 0), (0, 0), *pads], constant_values=fill)
 
 
@@ -108,14 +105,23 @@ def _position_numpy(call: Call, x: Array) -> Array:
         np.less_equal(v, best, out=better)
         np.logical_not(better, out=better)
         if x.dtype.kind == "f":
-            better &= best == best  # noqa: PLR0124
+            better &= best == best
         np.copyto(winner, i, where=better)
         np.maximum(best, v, out=best)
-    grid = np.meshgrid(*[np.arange(o) * s - p for o, s, p in zip(a.out, a.stride, a.padding, strict=True)], indexing="ij")
+    grid = np.meshgrid(
+        *[np.arange(o) * s - p for o, s, p in zip(a.out, a.stride, a.padding, strict=True)],
+        indexing="ij",
+    )
     strides = [prod(size[i + 1 :]) for i in range(len(size))]
-    origin = sum((g * st for g, st in zip(grid, strides, strict=True)), np.zeros(a.out, np.int64)).astype(np.int32)
+    origin = sum(
+        (g * st for g, st in zip(grid, strides, strict=True)), np.zeros(a.out, np.int64)
+    ).astype(np.int32)
     step = np.array(
-        [sum(t * d * st for t, d, st in zip(tap, a.dilation, strides, strict=True)) for tap, _ in taps], np.int32
+        [
+            sum(t * d * st for t, d, st in zip(tap, a.dilation, strides, strict=True))
+            for tap, _ in taps
+        ],
+        np.int32,
     )
     out = np.take(step, winner)
     out += origin
@@ -130,12 +136,16 @@ def _max_grad_numpy(call: Call, g: Array, position: Array) -> Array:
     out[...] = 0
     rows = g.shape[0] * g.shape[1]
     flat, index, grad = out.reshape(rows, -1), position.reshape(rows, -1), g.reshape(rows, -1)
-    disjoint = all(k <= s for k, s in zip(a.kernel, a.stride, strict=True)) and a.dilation == (1,) * len(a.kernel)
+    disjoint = all(k <= s for k, s in zip(a.kernel, a.stride, strict=True)) and a.dilation == (
+        1,
+    ) * len(a.kernel)
     if disjoint:
         np.put_along_axis(flat, index, grad, axis=1)
     else:
         base = np.arange(rows, dtype=np.int64)[:, None] * flat.shape[1]
-        total = np.bincount((index + base).reshape(-1), weights=grad.reshape(-1), minlength=flat.size)
+        total = np.bincount(
+            (index + base).reshape(-1), weights=grad.reshape(-1), minlength=flat.size
+        )
         flat[...] = total.reshape(flat.shape)
     return out.reshape(call.shape)
 
@@ -200,26 +210,73 @@ def _max_pool_grad_grad(c: Any, t: Any) -> tuple[Any, None]:
 
 
 max_pool = register(
-    Op("max_pool", "kernel", 1, _pooled, _same, _max_numpy, Template("max_pool"), _max_pool_grad, ((0,),), "MaxPool", "f")
+    Op(
+        "max_pool",
+        "kernel",
+        1,
+        _pooled,
+        _same,
+        _max_numpy,
+        Template("max_pool"),
+        _max_pool_grad,
+        ((0,),),
+        "MaxPool",
+        "f",
+    )
 )
 max_pool_index = register(
-    Op("max_pool_index", "kernel", 1, _pooled, _index, _position_numpy, Template("max_pool_index"), NONDIFF, dtypes="f")
+    Op(
+        "max_pool_index",
+        "kernel",
+        1,
+        _pooled,
+        _index,
+        _position_numpy,
+        Template("max_pool_index"),
+        NONDIFF,
+        dtypes="f",
+    )
 )
 max_pool_grad = register(
     Op(
-        "max_pool_grad", "kernel", 2, _unpooled, _same, _max_grad_numpy, Template("max_pool_grad"),
-        _max_pool_grad_grad, ((1,), ()), dtypes="f",
+        "max_pool_grad",
+        "kernel",
+        2,
+        _unpooled,
+        _same,
+        _max_grad_numpy,
+        Template("max_pool_grad"),
+        _max_pool_grad_grad,
+        ((1,), ()),
+        dtypes="f",
     )
-)  # fmt: skip
+)
 avg_pool = register(
     Op(
-        "avg_pool", "kernel", 1, _pooled, _same, _avg_numpy, Template("avg_pool"),
-        lambda c, g: (g.apply(avg_pool_grad, (), c.attrs._replace(size=c.shapes[0][2:])),), ((),), "AveragePool", "f",
+        "avg_pool",
+        "kernel",
+        1,
+        _pooled,
+        _same,
+        _avg_numpy,
+        Template("avg_pool"),
+        lambda c, g: (g.apply(avg_pool_grad, (), c.attrs._replace(size=c.shapes[0][2:])),),
+        ((),),
+        "AveragePool",
+        "f",
     )
-)  # fmt: skip
+)
 avg_pool_grad = register(
     Op(
-        "avg_pool_grad", "kernel", 1, _unpooled, _same, _avg_grad_numpy, Template("avg_pool_grad"),
-        lambda c, t: (t.apply(avg_pool, (), c.attrs._replace(size=())),), ((),), dtypes="f",
+        "avg_pool_grad",
+        "kernel",
+        1,
+        _unpooled,
+        _same,
+        _avg_grad_numpy,
+        Template("avg_pool_grad"),
+        lambda c, t: (t.apply(avg_pool, (), c.attrs._replace(size=())),),
+        ((),),
+        dtypes="f",
     )
-)  # fmt: skip
+)

@@ -128,10 +128,19 @@ def unary(
 
     return register(
         Op(
-            name, "elementwise", 1, lambda attrs, a: a, result, numpy_rule, wgsl, grad, (saves,),
-            onnx or Unsupported("no ONNX mapping yet"), dtypes,
+            name,
+            "elementwise",
+            1,
+            lambda attrs, a: a,
+            result,
+            numpy_rule,
+            wgsl,
+            grad,
+            (saves,),
+            onnx or Unsupported("no ONNX mapping yet"),
+            dtypes,
         )
-    )  # fmt: skip
+    )
 
 
 def binary(
@@ -155,10 +164,19 @@ def binary(
 
     return register(
         Op(
-            name, "elementwise", 2, shape_rule, result, numpy_rule, wgsl, grad, saves,
-            onnx or Unsupported("no ONNX mapping yet"), dtypes,
+            name,
+            "elementwise",
+            2,
+            shape_rule,
+            result,
+            numpy_rule,
+            wgsl,
+            grad,
+            saves,
+            onnx or Unsupported("no ONNX mapping yet"),
+            dtypes,
         )
-    )  # fmt: skip
+    )
 
 
 class ReduceAttrs(NamedTuple):
@@ -187,10 +205,19 @@ def reduce(
 
     return register(
         Op(
-            name, "reduce", 1, shape_rule, result, numpy_rule, wgsl, grad, (saves,),
-            onnx or Unsupported("no ONNX mapping yet"), dtypes,
+            name,
+            "reduce",
+            1,
+            shape_rule,
+            result,
+            numpy_rule,
+            wgsl,
+            grad,
+            (saves,),
+            onnx or Unsupported("no ONNX mapping yet"),
+            dtypes,
         )
-    )  # fmt: skip
+    )
 
 
 def check_dtype(op: Op, d: DType) -> None:
@@ -198,4 +225,6 @@ def check_dtype(op: Op, d: DType) -> None:
     if d.kind not in op.dtypes:
         kinds = {"b": "bool", "i": "signed integers", "u": "unsigned integers", "f": "floats"}
         takes = ", ".join(kinds[k] for k in op.dtypes)
-        raise DTypeError(f"{op.name} takes {takes}, got {d.name}; convert first, e.g. x.to(wb.float32)")
+        raise DTypeError(
+            f"{op.name} takes {takes}, got {d.name}; convert first, e.g. x.to(wb.float32)"
+        )

@@ -106,7 +106,9 @@ def _exclusive_product(x: Any) -> Any:
     out = x.pad_constant(((0, 0),) * (x.ndim - 1) + ((1, 0),), 1.0).slice_axis(-1, 0, n)
     step = 1
     while step < n:
-        shifted = out.pad_constant(((0, 0),) * (x.ndim - 1) + ((step, 0),), 1.0).slice_axis(-1, 0, n)
+        shifted = out.pad_constant(((0, 0),) * (x.ndim - 1) + ((step, 0),), 1.0).slice_axis(
+            -1, 0, n
+        )
         out = out * shifted
         step *= 2
     return out
@@ -120,62 +122,97 @@ def _extreme_grad(c: Any, g: Any) -> tuple[Any]:
 
 
 sum_ = reduce(
-    "sum", _np_sum,
-    Combine({"f": "0.0", "i": "0", "u": "0u"}, {k: "({a} + {b})" for k in "fiu"}),
-    lambda c, g: (expand_back(c, g).expand(c.shapes[0]),), result=_sum_dtype, onnx="ReduceSum",
-)  # fmt: skip
+    "sum",
+    _np_sum,
+    Combine({"f": "0.0", "i": "0", "u": "0u"}, dict.fromkeys("fiu", "({a} + {b})")),
+    lambda c, g: (expand_back(c, g).expand(c.shapes[0]),),
+    result=_sum_dtype,
+    onnx="ReduceSum",
+)
 prod = reduce(
-    "prod", _np_prod,
-    Combine({"f": "1.0", "i": "1", "u": "1u"}, {k: "({a} * {b})" for k in "fiu"}),
-    _prod_grad, saves=(0,), result=_sum_dtype, onnx="ReduceProd",
-)  # fmt: skip
+    "prod",
+    _np_prod,
+    Combine({"f": "1.0", "i": "1", "u": "1u"}, dict.fromkeys("fiu", "({a} * {b})")),
+    _prod_grad,
+    saves=(0,),
+    result=_sum_dtype,
+    onnx="ReduceProd",
+)
 amax = reduce(
-    "amax", _plain(np.max),
+    "amax",
+    _plain(np.max),
     Combine(
         {"f": _F_LOW, "i": _I_LOW, "u": _U_LOW},
         {"f": "wb_max({a}, {b})", "i": "max({a}, {b})", "u": "max({a}, {b})"},
     ),
-    _extreme_grad, saves=(0, OUT), dtypes="iuf", onnx="ReduceMax",
-)  # fmt: skip
+    _extreme_grad,
+    saves=(0, OUT),
+    dtypes="iuf",
+    onnx="ReduceMax",
+)
 amin = reduce(
-    "amin", _plain(np.min),
+    "amin",
+    _plain(np.min),
     Combine(
         {"f": _F_HIGH, "i": _I_HIGH, "u": _U_HIGH},
         {"f": "wb_min({a}, {b})", "i": "min({a}, {b})", "u": "min({a}, {b})"},
     ),
-    _extreme_grad, saves=(0, OUT), dtypes="iuf", onnx="ReduceMin",
-)  # fmt: skip
+    _extreme_grad,
+    saves=(0, OUT),
+    dtypes="iuf",
+    onnx="ReduceMin",
+)
 # For positions {b} beats {a} when the expression is true; the first NaN beats everything, ties keep the
 # earlier index (numpy and torch).
 argmax = reduce(
-    "argmax", _np_position(np.argmax),
+    "argmax",
+    _np_position(np.argmax),
     Combine(
         {"f": _F_LOW, "i": _I_LOW, "u": _U_LOW},
         {
             "f": "((!wb_isnan({a})) && (wb_isnan({b}) || wb_gt({b}, {a})))",
-            "i": "({b} > {a})", "u": "({b} > {a})",
+            "i": "({b} > {a})",
+            "u": "({b} > {a})",
         },
         position=True,
     ),
-    NONDIFF, dtypes="iuf", result=_index, onnx="ArgMax",
-)  # fmt: skip
+    NONDIFF,
+    dtypes="iuf",
+    result=_index,
+    onnx="ArgMax",
+)
 argmin = reduce(
-    "argmin", _np_position(np.argmin),
+    "argmin",
+    _np_position(np.argmin),
     Combine(
         {"f": _F_HIGH, "i": _I_HIGH, "u": _U_HIGH},
         {
             "f": "((!wb_isnan({a})) && (wb_isnan({b}) || wb_lt({b}, {a})))",
-            "i": "({b} < {a})", "u": "({b} < {a})",
+            "i": "({b} < {a})",
+            "u": "({b} < {a})",
         },
         position=True,
     ),
-    NONDIFF, dtypes="iuf", result=_index, onnx="ArgMin",
-)  # fmt: skip
+    NONDIFF,
+    dtypes="iuf",
+    result=_index,
+    onnx="ArgMin",
+)
 any_ = reduce(
-    "any", _plain(np.any), Combine({"b": "false"}, {"b": "({a} || {b})"}), NONDIFF, dtypes="b", result=_bool,
-)  # fmt: skip
+    "any",
+    _plain(np.any),
+    Combine({"b": "false"}, {"b": "({a} || {b})"}),
+    NONDIFF,
+    dtypes="b",
+    result=_bool,
+)
 all_ = reduce(
-    "all", _plain(np.all), Combine({"b": "true"}, {"b": "({a} && {b})"}), NONDIFF, dtypes="b", result=_bool,
-)  # fmt: skip
+    "all",
+    _plain(np.all),
+    Combine({"b": "true"}, {"b": "({a} && {b})"}),
+    NONDIFF,
+    dtypes="b",
+    result=_bool,
+)
 
 __all__ = ["Combine", "ReduceAttrs"]

@@ -11,10 +11,10 @@ from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
+
 from wgburn_shaders import philox
 
-from ..core.dtype import DType
-from ..core.dtype import float32, uint32
+from ..core.dtype import DType, float32, uint32
 from ..core.shape import Shape
 from .record import NONDIFF, Array, Call, Op, register
 
@@ -33,11 +33,21 @@ class ConstAttrs(NamedTuple):
 
 const = register(
     Op(
-        "const", "source", 0, lambda attrs: (), lambda attrs: attrs.dtype,
-        lambda call: np.array(call.dyn[0] if call.attrs.value is None else call.attrs.value).astype(call.dtype),
-        "const", NONDIFF, (), "Constant", dyn="d",
+        "const",
+        "source",
+        0,
+        lambda attrs: (),
+        lambda attrs: attrs.dtype,
+        lambda call: np.array(call.dyn[0] if call.attrs.value is None else call.attrs.value).astype(
+            call.dtype
+        ),
+        "const",
+        NONDIFF,
+        (),
+        "Constant",
+        dyn="d",
     )
-)  # fmt: skip
+)
 
 
 def _iota_numpy(call: Call) -> Array:
@@ -45,18 +55,35 @@ def _iota_numpy(call: Call) -> Array:
     start, step = call.dyn
     n = call.shape[0]
     if call.dtype.kind == "f":
-        return (np.float32(start) + np.arange(n, dtype=np.float32) * np.float32(step)).astype(call.dtype) \
-            if call.dtype.itemsize <= 4 else start + np.arange(n) * float(step)
+        return (
+            (np.float32(start) + np.arange(n, dtype=np.float32) * np.float32(step)).astype(
+                call.dtype
+            )
+            if call.dtype.itemsize <= 4
+            else start + np.arange(n) * float(step)
+        )
     return (start + np.arange(n, dtype=np.int64) * step).astype(call.dtype)
 
 
 iota = register(
     Op(
-        "iota", "source", 0, lambda attrs: attrs.shape, lambda attrs: attrs.dtype, _iota_numpy,
-        {"f": "({d0} + f32({i}) * {d1})", "i": "({d0} + i32({i}) * {d1})", "u": "({d0} + {i} * {d1})"},
-        NONDIFF, (), "Range", dyn="dd",
+        "iota",
+        "source",
+        0,
+        lambda attrs: attrs.shape,
+        lambda attrs: attrs.dtype,
+        _iota_numpy,
+        {
+            "f": "({d0} + f32({i}) * {d1})",
+            "i": "({d0} + i32({i}) * {d1})",
+            "u": "({d0} + {i} * {d1})",
+        },
+        NONDIFF,
+        (),
+        "Range",
+        dyn="dd",
     )
-)  # fmt: skip
+)
 
 
 def split64(value: int) -> tuple[int, int]:
@@ -72,18 +99,32 @@ def _bits(call: Call, words: int) -> Array:
 _BITS = "wb_random_bits({i}, {d0}, {d1}, {d2}, {d3})"
 random_bits = register(
     Op(
-        "random_bits", "source", 0, lambda attrs: attrs.shape, lambda attrs: uint32,
-        lambda call: _bits(call, prod(call.shape)).reshape(call.shape), {"u": _BITS}, NONDIFF, (),
+        "random_bits",
+        "source",
+        0,
+        lambda attrs: attrs.shape,
+        lambda attrs: uint32,
+        lambda call: _bits(call, prod(call.shape)).reshape(call.shape),
+        {"u": _BITS},
+        NONDIFF,
+        (),
         dyn="uuuu",
     )
-)  # fmt: skip
+)
 random_uniform = register(
     Op(
-        "random_uniform", "source", 0, lambda attrs: attrs.shape, lambda attrs: float32,
+        "random_uniform",
+        "source",
+        0,
+        lambda attrs: attrs.shape,
+        lambda attrs: float32,
         lambda call: philox.uniform(_bits(call, prod(call.shape))).reshape(call.shape),
-        {"f": f"wb_uniform({_BITS})"}, NONDIFF, (), dyn="uuuu",
+        {"f": f"wb_uniform({_BITS})"},
+        NONDIFF,
+        (),
+        dyn="uuuu",
     )
-)  # fmt: skip
+)
 
 
 def _normal_numpy(call: Call) -> Array:
@@ -93,11 +134,18 @@ def _normal_numpy(call: Call) -> Array:
 
 random_normal = register(
     Op(
-        "random_normal", "source", 0, lambda attrs: attrs.shape, lambda attrs: float32, _normal_numpy,
+        "random_normal",
+        "source",
+        0,
+        lambda attrs: attrs.shape,
+        lambda attrs: float32,
+        _normal_numpy,
         {
             "f": "wb_normal(wb_random_bits({i} * 2u, {d0}, {d1}, {d2}, {d3}),"
             " wb_random_bits({i} * 2u + 1u, {d0}, {d1}, {d2}, {d3}))"
         },
-        NONDIFF, (), dyn="uuuu",
+        NONDIFF,
+        (),
+        dyn="uuuu",
     )
-)  # fmt: skip
+)

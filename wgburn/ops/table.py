@@ -5,4 +5,15 @@ from __future__ import annotations
 from . import conv, elementwise, index, matmul, movement, pool, reduce, source
 from .record import TABLE, Op
 
-__all__ = ["TABLE", "Op", "conv", "elementwise", "index", "matmul", "movement", "pool", "reduce", "source"]
+__all__ = [
+    "TABLE",
+    "Op",
+    "conv",
+    "elementwise",
+    "index",
+    "matmul",
+    "movement",
+    "pool",
+    "reduce",
+    "source",
+]

@@ -367,7 +367,9 @@ def where(condition: Any, a: Any, b: Any) -> Any:
     Raises DTypeError unless the condition is boolean.
     """
     if condition._node.dtype.kind != "b":
-        raise DTypeError(f"where: the condition is {condition.dtype.name}, not bool_; compare it, e.g. x != 0")
+        raise DTypeError(
+            f"where: the condition is {condition.dtype.name}, not bool_; compare it, e.g. x != 0"
+        )
     cls = type(condition)
     a_tensor, b_tensor = hasattr(a, "_node"), hasattr(b, "_node")
     if a_tensor:
@@ -386,4 +388,6 @@ def where(condition: Any, a: Any, b: Any) -> Any:
 
 
 def _scalar_dtype(value: Any) -> dt.DType:
-    return dt.bool_ if isinstance(value, bool) else dt.int32 if isinstance(value, int) else dt.float32
+    return (
+        dt.bool_ if isinstance(value, bool) else dt.int32 if isinstance(value, int) else dt.float32
+    )

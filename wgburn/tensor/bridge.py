@@ -68,7 +68,9 @@ def hold(holder: Any) -> None:
         break
 
 
-def apply(op: Op, inputs: tuple[Tensor, ...], attrs: Any = None, dyn: tuple[Number, ...] = ()) -> Tensor:
+def apply(
+    op: Op, inputs: tuple[Tensor, ...], attrs: Any = None, dyn: tuple[Number, ...] = ()
+) -> Tensor:
     """Record an op on tensors: the node, and the tape where an input is differentiable."""
     first = inputs[0]
     backend = first._node.backend

@@ -53,7 +53,11 @@ def _default_dtype(a: np.ndarray[Any, Any], was_array: bool, dev: Device) -> DTy
         return dt.float16 if a.dtype == np.float16 else dt.float32
     if kind in "iu":
         # Only a numpy array's own 8 and 32 bit types are kept; int64 is what Python ints come as.
-        found = {np.dtype("int8"): dt.int8, np.dtype("uint8"): dt.uint8, np.dtype("uint32"): dt.uint32}
+        found = {
+            np.dtype("int8"): dt.int8,
+            np.dtype("uint8"): dt.uint8,
+            np.dtype("uint32"): dt.uint32,
+        }
         return found.get(a.dtype, dt.int32) if was_array else dt.int32
     raise DTypeError(f"tensor: numpy dtype {a.dtype} has no wgburn counterpart")
 
@@ -70,7 +74,9 @@ def from_array(a: np.ndarray[Any, Any], want: DType, dev: Device) -> Tensor:
             info = np.iinfo(want.np)
             if low < info.min or high > info.max:
                 bad = low if low < info.min else high
-                raise ValueRangeError(f"tensor: {bad} does not fit {want.name} ({info.min} to {info.max})")
+                raise ValueRangeError(
+                    f"tensor: {bad} does not fit {want.name} ({info.min} to {info.max})"
+                )
             bounds = (low, high)
     elif a.dtype.kind == "f" and want.is_int and a.size and not np.isfinite(a).all():
         raise ValueRangeError(f"tensor: NaN or infinity does not fit {want.name}")
@@ -99,7 +105,13 @@ def full(shape: Any, value: Any, dtype: Any = None, device: Any = None) -> Tenso
     dev = as_device(device)
     dev.backend.check_open()
     if dtype is None:
-        d = dt.bool_ if isinstance(value, bool) else dt.int32 if isinstance(value, int) else dt.float32
+        d = (
+            dt.bool_
+            if isinstance(value, bool)
+            else dt.int32
+            if isinstance(value, int)
+            else dt.float32
+        )
     else:
         d = dtype_of(dtype)
     dev.backend.check_dtype(d, "full")
@@ -143,7 +155,9 @@ def empty_like(t: Tensor, dtype: Any = None) -> Tensor:
     return zeros_like(t, dtype)
 
 
-def arange(start: Any, end: Any = None, step: Any = 1, dtype: Any = None, device: Any = None) -> Tensor:
+def arange(
+    start: Any, end: Any = None, step: Any = 1, dtype: Any = None, device: Any = None
+) -> Tensor:
     """start, start + step, ... below `end`; int32 for ints, else float32."""
     if end is None:
         start, end = 0, start
@@ -239,7 +253,9 @@ def randn(*shape: Any, dtype: Any = None, device: Any = None) -> Tensor:
     return t if dtype is None else t.to(dtype_of(dtype))
 
 
-def randint(low: int, high: int | None = None, size: Any = (), dtype: Any = None, device: Any = None) -> Tensor:
+def randint(
+    low: int, high: int | None = None, size: Any = (), dtype: Any = None, device: Any = None
+) -> Tensor:
     """Integers from low (0 when one bound is given) to high - 1, int32; ranges up to 2**31 - 1."""
     if high is None:
         low, high = 0, low
@@ -248,7 +264,13 @@ def randint(low: int, high: int | None = None, size: Any = (), dtype: Any = None
         raise ValueRangeError(f"randint: the range {low} to {high} is empty")
     if span > 0x7FFFFFFF:
         raise ValueRangeError(f"randint: the range {low} to {high} is wider than 2**31 - 1")
-    bits = _random(src.random_bits, (size,) if not isinstance(size, int) else ((size,),), dt.uint32, device, "randint")
+    bits = _random(
+        src.random_bits,
+        (size,) if not isinstance(size, int) else ((size,),),
+        dt.uint32,
+        device,
+        "randint",
+    )
     t = (bits % span).to(dt.int32) + low
     return t if dtype is None else t.to(dtype_of(dtype))
 
@@ -270,6 +292,8 @@ def randperm(n: int, device: Any = None) -> Tensor:
     """A random order of 0..n-1 (int32), equal on every backend for a seed."""
     dev = as_device(device)
     off_lo, off_hi, seed_lo, seed_hi = dev.backend.stream.take()
-    bits = src.philox.random_bits(2 * n, off_lo | off_hi << 32, seed_lo | seed_hi << 32).astype(np.uint64)
+    bits = src.philox.random_bits(2 * n, off_lo | off_hi << 32, seed_lo | seed_hi << 32).astype(
+        np.uint64
+    )
     keys = bits[0::2] << np.uint64(32) | bits[1::2]
     return from_array(np.argsort(keys, kind="stable"), dt.int32, dev)

@@ -79,7 +79,9 @@ class Indexing:
         """The slices of `dim` named by a vector of indices."""
         d = axis("index_select", dim, self.ndim)
         if index.ndim != 1:
-            raise ShapeError(f"index_select takes a vector of indices, got {index.shape}; use x[index]")
+            raise ShapeError(
+                f"index_select takes a vector of indices, got {index.shape}; use x[index]"
+            )
         index = _index_tensor(index, self)
         known_bounds("index_select", index, self.shape[d])
         return bridge.apply(ix.index_select, (self, index), d)  # type: ignore[arg-type]
@@ -98,7 +100,9 @@ class Indexing:
         rest_i = tuple(1 if i == d else s for i, s in enumerate(index.shape))
         both = broadcast("take_along_dim", rest_x, rest_i)
         x: Any = self.expand(tuple(self.shape[d] if i == d else s for i, s in enumerate(both)))  # type: ignore[attr-defined]
-        return x.gather(d, index.expand(tuple(index.shape[d] if i == d else s for i, s in enumerate(both))))  # type: ignore[no-any-return]
+        return x.gather(
+            d, index.expand(tuple(index.shape[d] if i == d else s for i, s in enumerate(both)))
+        )  # type: ignore[no-any-return]
 
     def masked_fill(self, mask: Any, value: Any) -> Tensor:
         """`value` where `mask` is true."""
@@ -109,7 +113,9 @@ def _expanded(items: tuple[Any, ...], shape: tuple[int, ...]) -> list[Any]:
     """The index with its Ellipsis (or the missing end) written out as full slices."""
     used = sum(_consumes(i) for i in items)
     if used > len(shape):
-        raise IndexRangeError(f"too many indices: {used} for a tensor of {len(shape)} dimensions {shape}")
+        raise IndexRangeError(
+            f"too many indices: {used} for a tensor of {len(shape)} dimensions {shape}"
+        )
     if sum(i is Ellipsis for i in items) > 1:
         raise IndexRangeError("an index has at most one Ellipsis")
     fill = [slice(None)] * (len(shape) - used)
@@ -135,7 +141,9 @@ def _consumes(item: Any) -> int:
 def _basic_then_advanced(x: Any, items: list[Any]) -> Any:
     starts, sizes, steps, flips = [], [], [], []
     drop: list[bool] = []
-    layout: list[Any] = []  # per result dimension before advanced: "keep", "new", or an index tensor
+    layout: list[
+        Any
+    ] = []  # per result dimension before advanced: "keep", "new", or an index tensor
     d = 0
     for item in items:
         if item is None:
@@ -143,7 +151,11 @@ def _basic_then_advanced(x: Any, items: list[Any]) -> Any:
             continue
         if hasattr(item, "_node"):
             span = item.ndim if item.dtype.kind == "b" else 1
-            parts = _mask_indices(item, x.shape[d : d + span]) if item.dtype.kind == "b" else [_index_tensor(item, x)]
+            parts = (
+                _mask_indices(item, x.shape[d : d + span])
+                if item.dtype.kind == "b"
+                else [_index_tensor(item, x)]
+            )
             for part in parts:
                 known_bounds("index", part, x.shape[d])
                 layout.append(part)
@@ -168,13 +180,17 @@ def _basic_then_advanced(x: Any, items: list[Any]) -> Any:
             layout.append("keep")
         elif isinstance(item, int) and not isinstance(item, bool):
             if not -n <= item < n:
-                raise IndexRangeError(f"index {item} is out of range for dimension {d} of {x.shape}")
+                raise IndexRangeError(
+                    f"index {item} is out of range for dimension {d} of {x.shape}"
+                )
             starts.append(item % n)
             sizes.append(1)
             steps.append(1)
             drop.append(True)
         else:
-            raise IndexRangeError(f"cannot index with {type(item).__name__}; use ints, slices, None, ... or integer tensors")
+            raise IndexRangeError(
+                f"cannot index with {type(item).__name__}; use ints, slices, None, ... or integer tensors"
+            )
         d += 1
     if flips:
         x = x.flip(tuple(flips))
@@ -192,8 +208,12 @@ def _mask_indices(mask: Any, shape: tuple[int, ...]) -> list[Any]:
     from .creation import tensor
 
     if mask.shape != shape:
-        raise ShapeError(f"a mask of shape {mask.shape} indexes dimensions of {shape}; shapes must be equal")
-    return [tensor(i.astype(np.int32), device=mask.device.inner()) for i in np.nonzero(mask.numpy())]
+        raise ShapeError(
+            f"a mask of shape {mask.shape} indexes dimensions of {shape}; shapes must be equal"
+        )
+    return [
+        tensor(i.astype(np.int32), device=mask.device.inner()) for i in np.nonzero(mask.numpy())
+    ]
 
 
 def _advanced(x: Any, indices: list[Any], dims: list[int]) -> Any:
@@ -206,13 +226,17 @@ def _advanced(x: Any, indices: list[Any], dims: list[int]) -> Any:
         i = (i < 0).where(i + n, i)
         linear = i if linear is None else linear * n + i
     linear = linear.expand(shape) if linear.shape != shape else linear
-    moved = x.permute((*dims, *rest)).reshape((prod(x.shape[d] for d in dims), *[x.shape[d] for d in rest]))
+    moved = x.permute((*dims, *rest)).reshape(
+        (prod(x.shape[d] for d in dims), *[x.shape[d] for d in rest])
+    )
     out = moved.index_select(0, linear.reshape(prod(shape)))
     out = out.reshape((*shape, *[x.shape[d] for d in rest]))
     together = dims == list(range(dims[0], dims[0] + len(dims)))
     if together and dims[0] > 0:
         k = len(shape)
         front = [i for i in range(len(rest)) if rest[i] < dims[0]]
-        order = [k + i for i in front] + list(range(k)) + [k + i for i in range(len(front), len(rest))]
+        order = (
+            [k + i for i in front] + list(range(k)) + [k + i for i in range(len(front), len(rest))]
+        )
         out = out.permute(tuple(order))
     return out

@@ -59,7 +59,9 @@ class Movement:
         """Reorder dimensions."""
         order = tuple(axis("permute", d, self.ndim) for d in as_shape("permute", dims))
         if sorted(order) != list(range(self.ndim)):
-            raise ShapeError(f"permute: {order} must name each of the {self.ndim} dimensions of {self.shape} once")
+            raise ShapeError(
+                f"permute: {order} must name each of the {self.ndim} dimensions of {self.shape} once"
+            )
         if order == tuple(range(self.ndim)):
             return self  # type: ignore[return-value]
         return bridge.apply(mv.permute, (self,), order)  # type: ignore[arg-type]
@@ -88,12 +90,12 @@ class Movement:
     moveaxis = movedim
 
     @property
-    def T(self) -> Tensor:  # noqa: N802
+    def T(self) -> Tensor:
         """All dimensions reversed."""
         return self.permute(tuple(reversed(range(self.ndim))))
 
     @property
-    def mT(self) -> Tensor:  # noqa: N802
+    def mT(self) -> Tensor:
         """The last two dimensions swapped."""
         if self.ndim < 2:
             raise ShapeError(f"mT needs at least two dimensions, got {self.shape}")
@@ -101,7 +103,9 @@ class Movement:
 
     def t(self) -> Tensor:
         if self.ndim > 2:
-            raise ShapeError(f"t() takes at most two dimensions, got {self.shape}; use mT or permute")
+            raise ShapeError(
+                f"t() takes at most two dimensions, got {self.shape}; use mT or permute"
+            )
         return self.T
 
     def expand(self, *shape: Any) -> Tensor:
@@ -134,7 +138,9 @@ class Movement:
         if self.shape == shape:
             return self  # type: ignore[return-value]
         lead = self.ndim - len(shape)
-        dims = tuple(i for i in range(self.ndim) if i < lead or (shape[i - lead] == 1 and self.shape[i] != 1))
+        dims = tuple(
+            i for i in range(self.ndim) if i < lead or (shape[i - lead] == 1 and self.shape[i] != 1)
+        )
         out: Any = self.sum(dims, keepdim=True) if dims else self  # type: ignore[attr-defined]
         return out.reshape(shape)  # type: ignore[no-any-return]
 
@@ -168,7 +174,9 @@ class Movement:
         n = self.shape[d]
         start = start + n if start < 0 else start
         if not 0 <= start <= start + length <= n:
-            raise ShapeError(f"narrow: {start}..{start + length} is outside dimension {dim} of {self.shape}")
+            raise ShapeError(
+                f"narrow: {start}..{start + length} is outside dimension {dim} of {self.shape}"
+            )
         return self.slice_axis(d, start, length)
 
     def pad_strided(self, shape: Shape, steps: Shape, starts: tuple[Any, ...]) -> Tensor:
@@ -178,15 +186,23 @@ class Movement:
 
     def unpad(self, shape: Shape, steps: Shape, lows: tuple[Any, ...]) -> Tensor:
         """The elements that `pad` placed at low + i * step; what it dropped comes back as zero."""
-        if all(lo >= 0 and lo + (n - 1) * st < m for lo, n, st, m in zip(lows, shape, steps, self.shape, strict=True)):
-            return bridge.apply(mv.slice_, (self,), mv.SliceAttrs(tuple(shape), tuple(steps)), tuple(lows))  # type: ignore[arg-type]
+        if all(
+            lo >= 0 and lo + (n - 1) * st < m
+            for lo, n, st, m in zip(lows, shape, steps, self.shape, strict=True)
+        ):
+            return bridge.apply(
+                mv.slice_, (self,), mv.SliceAttrs(tuple(shape), tuple(steps)), tuple(lows)
+            )  # type: ignore[arg-type]
         if any(st != 1 for st in steps):
             # Strided and cropped: cover the missing places with zeros first.
             lo = tuple(max(0, -x) for x in lows)
             size = tuple(
-                a + max(m, x + (n - 1) * st + 1) for a, m, x, n, st in zip(lo, self.shape, lows, shape, steps, strict=True)
+                a + max(m, x + (n - 1) * st + 1)
+                for a, m, x, n, st in zip(lo, self.shape, lows, shape, steps, strict=True)
             )
-            wide: Any = bridge.apply(mv.pad, (self,), mv.PadAttrs(size, (1,) * self.ndim), (*lo, self._zero()))  # type: ignore[arg-type]
+            wide: Any = bridge.apply(
+                mv.pad, (self,), mv.PadAttrs(size, (1,) * self.ndim), (*lo, self._zero())
+            )  # type: ignore[arg-type]
             return wide.unpad(shape, steps, tuple(x + a for x, a in zip(lows, lo, strict=True)))  # type: ignore[no-any-return]
         attrs = mv.PadAttrs(tuple(shape), (1,) * self.ndim)
         return bridge.apply(mv.pad, (self,), attrs, (*[-x for x in lows], self._zero()))  # type: ignore[arg-type]
@@ -197,7 +213,9 @@ class Movement:
     def pad_constant(self, widths: Sequence[tuple[int, int]], value: Any = 0) -> Tensor:
         """Add (before, after) elements of `value` per dimension; negative widths crop (numpy's order)."""
         if len(widths) != self.ndim:
-            raise ShapeError(f"pad: {len(widths)} pairs of widths for {self.ndim} dimensions of {self.shape}")
+            raise ShapeError(
+                f"pad: {len(widths)} pairs of widths for {self.ndim} dimensions of {self.shape}"
+            )
         if all(w == (0, 0) for w in widths):
             return self  # type: ignore[return-value]
         sizes = tuple(s + a + b for s, (a, b) in zip(self.shape, widths, strict=True))
@@ -218,7 +236,9 @@ class Movement:
         else:
             sizes = list(size)
             if sum(sizes) != n:
-                raise ShapeError(f"split: sizes {sizes} add up to {sum(sizes)}, dimension {dim} of {self.shape} is {n}")
+                raise ShapeError(
+                    f"split: sizes {sizes} add up to {sum(sizes)}, dimension {dim} of {self.shape} is {n}"
+                )
         out, start = [], 0
         for s in sizes:
             out.append(self.slice_axis(d, start, s))
@@ -240,7 +260,9 @@ class Movement:
         reps = as_shape("repeat", sizes)
         lead = len(reps) - self.ndim
         if lead < 0:
-            raise ShapeError(f"repeat: {reps} needs a number for each of the dimensions of {self.shape}")
+            raise ShapeError(
+                f"repeat: {reps} needs a number for each of the dimensions of {self.shape}"
+            )
         shape = (1,) * lead + self.shape
         wide: Any = self.reshape(tuple(x for s in shape for x in (1, s)))
         wide = wide.expand(tuple(x for r, s in zip(reps, shape, strict=True) for x in (r, s)))
@@ -317,12 +339,17 @@ def cat(tensors: Sequence[Any], dim: int = 0) -> Any:
         both = dt.promote(both, t.dtype)
     first = items[0].shape
     for t in items[1:]:
-        if t.ndim != len(first) or any(i != d and a != b for i, (a, b) in enumerate(zip(first, t.shape, strict=True))):
+        if t.ndim != len(first) or any(
+            i != d and a != b for i, (a, b) in enumerate(zip(first, t.shape, strict=True))
+        ):
             shapes = ", ".join(str(x.shape) for x in items)
             raise ShapeError(f"cat: shapes {shapes} differ in more than dim {dim}")
     items = [bridge.cast(t, both) for t in items if t.shape[d]] or [items[0]]
     while len(items) > _CAT_MAX:
-        items = [bridge.apply(mv.cat, tuple(items[i : i + _CAT_MAX]), d) for i in range(0, len(items), _CAT_MAX)]
+        items = [
+            bridge.apply(mv.cat, tuple(items[i : i + _CAT_MAX]), d)
+            for i in range(0, len(items), _CAT_MAX)
+        ]
     return items[0] if len(items) == 1 else bridge.apply(mv.cat, tuple(items), d)
 
 

@@ -77,18 +77,24 @@ class Reduction:
     def mean(self, dim: Any = None, keepdim: bool = False) -> Tensor:
         """Arithmetic mean; NaN over nothing. Raises DTypeError for integers (convert first, as torch)."""
         if not self.dtype.is_float:
-            raise DTypeError(f"mean takes floats, got {self.dtype.name}; convert first: x.float().mean()")
+            raise DTypeError(
+                f"mean takes floats, got {self.dtype.name}; convert first: x.float().mean()"
+            )
         n = 1
         for i in axes("mean", dim, self.ndim):
             n *= self.shape[i]
         return self.sum(dim, keepdim) / float(n)
 
-    def var(self, dim: Any = None, correction: float = 1, keepdim: bool = False, unbiased: Any = None) -> Tensor:
+    def var(
+        self, dim: Any = None, correction: float = 1, keepdim: bool = False, unbiased: Any = None
+    ) -> Tensor:
         """Variance about the mean with n - correction degrees of freedom (two passes: no cancellation)."""
         if unbiased is not None:
             correction = 1 if unbiased else 0
         if not self.dtype.is_float:
-            raise DTypeError(f"var takes floats, got {self.dtype.name}; convert first: x.float().var()")
+            raise DTypeError(
+                f"var takes floats, got {self.dtype.name}; convert first: x.float().var()"
+            )
         dims = axes("var", dim, self.ndim)
         n = 1
         for i in dims:
@@ -98,7 +104,9 @@ class Reduction:
         total = (centred * centred).sum(dims, keepdim)
         return total / float(free) if free > 0 else total * float("nan")
 
-    def std(self, dim: Any = None, correction: float = 1, keepdim: bool = False, unbiased: Any = None) -> Tensor:
+    def std(
+        self, dim: Any = None, correction: float = 1, keepdim: bool = False, unbiased: Any = None
+    ) -> Tensor:
         """Square root of the variance."""
         return self.var(dim, correction, keepdim, unbiased).sqrt()
 
@@ -154,7 +162,9 @@ class Reduction:
         out = (self - top).exp().sum(dim, keepdim=True).log() + top  # type: ignore[operator]
         if keepdim:
             return out  # type: ignore[no-any-return]
-        return out.reshape(tuple(s for i, s in enumerate(self.shape) if i not in axes("logsumexp", dim, self.ndim)))  # type: ignore[no-any-return]
+        return out.reshape(
+            tuple(s for i, s in enumerate(self.shape) if i not in axes("logsumexp", dim, self.ndim))
+        )  # type: ignore[no-any-return]
 
     def softmax(self, dim: int) -> Tensor:
         """exp(x) normalised to sum 1 along `dim`."""
@@ -184,7 +194,9 @@ class Reduction:
     def dot(self, other: Any) -> Tensor:
         """Inner product of two vectors."""
         if self.ndim != 1 or other.ndim != 1:
-            raise ShapeError(f"dot takes two vectors, got {self.shape} and {other.shape}; use matmul")
+            raise ShapeError(
+                f"dot takes two vectors, got {self.shape} and {other.shape}; use matmul"
+            )
         return _matmul(self, other)
 
 
@@ -194,7 +206,9 @@ def _matmul(a: Any, b: Any) -> Any:
         return NotImplemented
     a, b = operands
     if not a.ndim or not b.ndim:
-        raise ShapeError(f"matmul: {a.shape} @ {b.shape}: both need at least one dimension; use * for scalars")
+        raise ShapeError(
+            f"matmul: {a.shape} @ {b.shape}: both need at least one dimension; use * for scalars"
+        )
     if a.dtype.kind == "b":
         raise DTypeError("matmul does not take bool_; convert first: x.int()")
     if a.dtype.bits == 8:

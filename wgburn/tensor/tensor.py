@@ -65,7 +65,10 @@ class Tensor(Arithmetic, Reduction, Movement, Indexing):
             return value
         if isinstance(value, np.generic):
             return bridge.constant(
-                Tensor, value.item(), dt.promote_scalar(self.dtype, value.item()), self._node.backend
+                Tensor,
+                value.item(),
+                dt.promote_scalar(self.dtype, value.item()),
+                self._node.backend,
             )
         if isinstance(value, (np.ndarray, list, tuple)):
             from .creation import tensor
@@ -73,7 +76,9 @@ class Tensor(Arithmetic, Reduction, Movement, Indexing):
             return tensor(value, device=self.device)
         return None
 
-    def apply(self, op: Op, others: tuple[Tensor, ...] = (), attrs: Any = None, dyn: tuple[Any, ...] = ()) -> Tensor:
+    def apply(
+        self, op: Op, others: tuple[Tensor, ...] = (), attrs: Any = None, dyn: tuple[Any, ...] = ()
+    ) -> Tensor:
         """Record a primitive with this tensor as its first input."""
         return bridge.apply(op, (self, *others), attrs, dyn)
 
@@ -189,8 +194,12 @@ class Tensor(Arithmetic, Reduction, Movement, Indexing):
         return int(self.item())
 
     def __repr__(self) -> str:
-        values = np.array2string(self.numpy(), separator=", ", precision=4, threshold=100, prefix="tensor(")
-        tail = "" if self.dtype in (dt.float32, dt.bool_, dt.int32) else f", dtype={self.dtype.name}"
+        values = np.array2string(
+            self.numpy(), separator=", ", precision=4, threshold=100, prefix="tensor("
+        )
+        tail = (
+            "" if self.dtype in (dt.float32, dt.bool_, dt.int32) else f", dtype={self.dtype.name}"
+        )
         if self._node.backend.kind != "cpu" or self._ad:
             tail += f", device={self.device}"
         if self.requires_grad:
@@ -274,7 +283,9 @@ class Tensor(Arithmetic, Reduction, Movement, Indexing):
         On a plain device the wish is noted and takes effect after `.to(device.autodiff())`.
         """
         if requires_grad and not self.dtype.is_float:
-            raise DTypeError(f"requires_grad_: only floats have gradients, this tensor is {self.dtype.name}")
+            raise DTypeError(
+                f"requires_grad_: only floats have gradients, this tensor is {self.dtype.name}"
+            )
         if not self.is_leaf:
             if requires_grad:
                 return self
@@ -287,7 +298,9 @@ class Tensor(Arithmetic, Reduction, Movement, Indexing):
         """The same value as a constant."""
         return bridge.wrap(Tensor, self._node, self._ad)
 
-    def backward(self, gradient: Tensor | None = None, retain_graph: Any = False, create_graph: Any = False) -> None:
+    def backward(
+        self, gradient: Tensor | None = None, retain_graph: Any = False, create_graph: Any = False
+    ) -> None:
         """Add the gradient of this tensor to `.grad` of every leaf it came from.
 
         The tape is freed unless `retain_graph`; a second call raises GradError. Raises GradError on a
@@ -307,7 +320,11 @@ class Tensor(Arithmetic, Reduction, Movement, Indexing):
         if seed is None:
             seed = self.ones_of(self.shape)
         grads = engine.run(
-            Tensor._made, [self._fn], [seed], retain=bool(retain_graph) or bool(create_graph), create_graph=bool(create_graph)
+            Tensor._made,
+            [self._fn],
+            [seed],
+            retain=bool(retain_graph) or bool(create_graph),
+            create_graph=bool(create_graph),
         )
         for fn, g in grads.values():
             t = fn.tensor()
@@ -336,7 +353,9 @@ class Tensor(Arithmetic, Reduction, Movement, Indexing):
 
     def _inplace(self, value: Tensor, op: str) -> Tensor:
         if type(self._fn) is Leaf and mode.enabled:
-            raise GradError(f"{op} on {self.label()}, a leaf that requires a gradient; do it under wb.no_grad()")
+            raise GradError(
+                f"{op} on {self.label()}, a leaf that requires a gradient; do it under wb.no_grad()"
+            )
         return self._assign(bridge.cast(value, self.dtype).expand(self.shape))
 
     def copy_(self, other: Any) -> Tensor:
