@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,8 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 ROOT = Path(__file__).resolve().parents[1]
+#: As it was at the start: tests clear wgburn's own variables later.
+ENVIRONMENT = dict(os.environ)
 #: Packages of Pyodide's own lock file that wgburn needs; the pure wheels come by address.
 LOCKED = ("numpy", "pydantic", "platformdirs")
 TYPES = {
@@ -42,6 +45,7 @@ def assets() -> Path:
     """The folder of web/fetch_assets, fetched if need be."""
     done = subprocess.run(
         (sys.executable, str(ROOT / "web" / "fetch_assets")),
+        env=ENVIRONMENT,
         capture_output=True,
         text=True,
         timeout=1200,

@@ -73,8 +73,8 @@ export async function enumerate() {
     const adapter = await request(power);
     if (!adapter) continue;
     const found = describe(adapter, adapter, adapters.length);
-    const same = (other) => JSON.stringify({ ...other, index: 0 }) === JSON.stringify({ ...found, index: 0 });
-    if (!adapters.some(same)) adapters.push(found);
+    const told = (each) => [each.name, each.vendor, each.architecture, each.software].join('|');
+    if (!adapters.some((other) => told(other) === told(found))) adapters.push(found);
   }
   return JSON.stringify(adapters.length ? { adapters } : { reason: NO_ADAPTER });
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import wgburn as wb
 from wgburn_runtime import browser
 from wgburn_runtime.errors import AdapterUnavailableError
 
@@ -14,6 +15,16 @@ async def test_no_adapter():
     assert not entry.available and "no adapter" in entry.reason
     with pytest.raises(AdapterUnavailableError, match="no adapter"):
         await browser.open_browser()
+
+
+@pytest.mark.browser(webgpu="no-adapter")
+def test_wgburn_without_an_adapter():
+    cpu, wgpu = wb.Device.enumerate()
+    assert cpu.available and not wgpu.available and "no adapter" in wgpu.reason
+    assert wb.Device.best() == wb.Device.cpu()
+    with pytest.raises(wb.DeviceError, match="no adapter"):
+        wb.Device.wgpu()
+    assert wb.ones(3, device=wb.Device.best()).sum().item() == 3
 
 
 @pytest.mark.browser(webgpu="no-adapter")

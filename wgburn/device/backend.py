@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ..compile.graph import Graph, Work
 from ..core import dtype as dt
 from ..core.dtype import DType
-from ..core.errors import DeviceError, DTypeError
+from ..core.errors import DeviceError, DTypeError, SyncUnavailableError
 from ..core.node import Node, Pending, Store
 
 T = TypeVar("T")
@@ -148,9 +148,14 @@ class Backend:
 
     # -- the engine -------------------------------------------------------------------------------
     def flush(self) -> None:
-        """Realise everything held. An op that fails keeps its error for whoever reads it."""
+        """Realise everything held. An op that fails keeps its error for whoever reads it.
+
+        Where nothing can block and a plan is still to be compiled, the next awaited read does it.
+        """
         try:
             self.realise(())
+        except SyncUnavailableError:
+            return
         except Exception:
             if not self._failed:
                 raise
@@ -168,8 +173,13 @@ class Backend:
                 plan = self.run_sync(self.compile(work.graph()))
                 self._remember(work.key, plan)
             self._run(plan, work, nodes)
+        except SyncUnavailableError:
+            raise  # nothing is wrong with the work: awaited, it succeeds
         except Exception as error:
-            self._recover(nodes, wanted, error)
+            try:
+                self.run_sync(self._recover(nodes, wanted, error))
+            except SyncUnavailableError:
+                raise error from None
 
     async def realise_async(self, wanted: Sequence[Node]) -> None:
         """`realise` for platforms that cannot block while a plan's programs compile."""
@@ -185,7 +195,7 @@ class Backend:
                 self._remember(work.key, plan)
             self._run(plan, work, nodes)
         except Exception as error:
-            self._recover(nodes, wanted, error)
+            await self._recover(nodes, wanted, error)
 
     def _collect(self, wanted: Sequence[Node]) -> list[Node]:
         nodes = self.pending.nodes()
@@ -220,7 +230,7 @@ class Backend:
         for node, store in zip(nodes, self.execute(plan, work.leaves, work.numbers), strict=True):
             node.realised(store)
 
-    def _recover(self, nodes: list[Node], wanted: Sequence[Node], error: Exception) -> None:
+    async def _recover(self, nodes: list[Node], wanted: Sequence[Node], error: Exception) -> None:
         """One bad op must not take the rest along: realise outputs one by one, keep each failure on its
         node, and raise the failure of what was asked for."""
         if len(nodes) == 1 or self.closed:
@@ -235,7 +245,7 @@ class Backend:
                 work = Work([node])
                 plan = self._cached(work)
                 if plan is None:
-                    plan = self.run_sync(self.compile(work.graph()))
+                    plan = await self.compile(work.graph())
                     self._remember(work.key, plan)
                 self._run(plan, work, [node])
             except Exception as one:

@@ -60,8 +60,8 @@ class Event(NamedTuple):
 
 
 def find_chromium() -> str | None:
-    """The browser to use: $WGBURN_CHROMIUM, or the first one on the path."""
-    override = os.environ.get("WGBURN_CHROMIUM")
+    """The browser to use: $WGBURN_TEST_CHROMIUM, or the first one on the path."""
+    override = os.environ.get("WGBURN_TEST_CHROMIUM")
     if override:
         return override
     names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -74,7 +74,7 @@ class Chromium:
     def __init__(self, flags: tuple[str, ...] = SWIFTSHADER) -> None:
         binary = find_chromium()
         if binary is None:
-            raise BrowserError("no Chromium: install it, or set WGBURN_CHROMIUM to a browser")
+            raise BrowserError("no Chromium: install it, or set WGBURN_TEST_CHROMIUM to a browser")
         self.events: queue.Queue[Event] = queue.Queue()
         self._ids = itertools.count(1)
         self._replies: dict[int, queue.Queue[dict[str, Any]]] = {}

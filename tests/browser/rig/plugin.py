@@ -83,7 +83,7 @@ class Browsers:
 
     def _run(self, item: pytest.Item, kind: Kind) -> list[pytest.TestReport]:
         if find_chromium() is None:
-            if os.environ.get("WGBURN_REQUIRE_BROWSER"):
+            if os.environ.get("WGBURN_TEST_REQUIRE_BROWSER"):
                 return [self._made(item, "failed", "Chromium is not installed")]
             reason = "Skipped: Chromium is not installed"
             return [self._made(item, "skipped", (str(item.path), 0, reason))]

@@ -148,7 +148,11 @@ class Session:
     def python(self, code: str, timeout: float = 120) -> Any:
         """Run Python in the browser; the last expression must be None, a number or a string."""
         expression = f"globalThis.rig.python({json.dumps(code)})"
-        return self.chromium.evaluate(self._target, expression, timeout)
+        try:
+            return self.chromium.evaluate(self._target, expression, timeout)
+        finally:
+            while not self.chromium.events.empty():
+                self._next(time.monotonic(), 0)
 
     def start_tests(self, nodeids: list[str]) -> None:
         """Begin to run tests; their reports come through `messages`."""
