@@ -1,7 +1,7 @@
 """wgburn: deep learning that trains and runs anywhere WebGPU runs.
 
-`import wgburn as wb` is all a user needs; everything public is here or one name below (wb.nn, wb.optim).
-Importing opens no device and loads no GPU, template or settings library.
+`import wgburn as wb` is all a user needs; everything public is here or one name below (wb.nn,
+wb.optim). Importing opens no device and loads no GPU, template or settings library.
 """
 
 from __future__ import annotations
@@ -82,50 +82,239 @@ concat = concatenate = cat
 __version__ = "0.1.0"
 
 #: Loaded at first use, so that `import wgburn` stays cheap.
-_LAZY = {"nn", "optim", "io", "data", "lora", "onnx", "remote", "train"}
-_LAZY_NAMES = {"save": "io", "load": "io", "config": "core.config"}
+_LAZY = {"data", "io", "nn", "optim"}
+_LAZY_NAMES = {"config": "core.config", "load": "io", "save": "io"}
 
 if TYPE_CHECKING:
-    from . import io, nn, optim
+    from . import data, io, nn, optim
     from .core.config import config
     from .io import load, save
+
+#: Everything public. Names that are not defined above are Tensor methods: wb.exp(x) is x.exp().
+__all__ = [
+    "DType",
+    "DTypeError",
+    "Device",
+    "DeviceError",
+    "DeviceInfo",
+    "DeviceLostError",
+    "FileFormatError",
+    "GradError",
+    "IndexRangeError",
+    "MemoryReport",
+    "OutOfMemoryError",
+    "ShapeError",
+    "StateDictError",
+    "SyncUnavailableError",
+    "Tensor",
+    "ValueRangeError",
+    "WgburnError",
+    "__version__",
+    "abs",
+    "absolute",
+    "acos",
+    "acosh",
+    "add",
+    "all",
+    "amax",
+    "amin",
+    "any",
+    "arange",
+    "arccos",
+    "arccosh",
+    "arcsin",
+    "arcsinh",
+    "arctan",
+    "arctan2",
+    "arctanh",
+    "argmax",
+    "argmin",
+    "asin",
+    "asinh",
+    "atan",
+    "atan2",
+    "atanh",
+    "bernoulli",
+    "bitwise_and",
+    "bitwise_not",
+    "bitwise_or",
+    "bitwise_xor",
+    "bmm",
+    "bool_",
+    "cat",
+    "ceil",
+    "checkpoint",
+    "chunk",
+    "clamp",
+    "clip",
+    "clone",
+    "concat",
+    "concatenate",
+    "config",
+    "cos",
+    "cosh",
+    "cumsum",
+    "data",
+    "default_device",
+    "detach",
+    "div",
+    "divide",
+    "dot",
+    "empty",
+    "empty_like",
+    "enable_grad",
+    "eq",
+    "erf",
+    "erfinv",
+    "eval",
+    "eval_async",
+    "exp",
+    "exp2",
+    "expm1",
+    "eye",
+    "flatten",
+    "flip",
+    "float16",
+    "float32",
+    "float64",
+    "floor",
+    "floor_divide",
+    "fmod",
+    "from_dlpack",
+    "from_numpy",
+    "full",
+    "full_like",
+    "gather",
+    "ge",
+    "grad",
+    "gradient_of",
+    "gt",
+    "index_add",
+    "index_select",
+    "int8",
+    "int32",
+    "int64",
+    "io",
+    "is_grad_enabled",
+    "isfinite",
+    "isinf",
+    "isnan",
+    "le",
+    "linspace",
+    "load",
+    "log",
+    "log1p",
+    "log2",
+    "log10",
+    "log_softmax",
+    "logical_and",
+    "logical_not",
+    "logical_or",
+    "logical_xor",
+    "logsumexp",
+    "lt",
+    "masked_fill",
+    "matmul",
+    "max",
+    "maximum",
+    "mean",
+    "min",
+    "minimum",
+    "mm",
+    "moveaxis",
+    "movedim",
+    "mul",
+    "multiply",
+    "narrow",
+    "ne",
+    "neg",
+    "negative",
+    "nn",
+    "no_grad",
+    "one_hot",
+    "ones",
+    "ones_like",
+    "optim",
+    "permute",
+    "pow",
+    "prod",
+    "rand",
+    "rand_like",
+    "randint",
+    "randn",
+    "randn_like",
+    "random_bits",
+    "randperm",
+    "reciprocal",
+    "relu",
+    "remainder",
+    "repeat_interleave",
+    "reshape",
+    "roll",
+    "round",
+    "rsqrt",
+    "save",
+    "scatter_add",
+    "set_default_device",
+    "set_grad_enabled",
+    "sigmoid",
+    "sign",
+    "sin",
+    "sinh",
+    "softmax",
+    "softplus",
+    "split",
+    "sqrt",
+    "square",
+    "squeeze",
+    "stack",
+    "std",
+    "sub",
+    "subtract",
+    "sum",
+    "swapaxes",
+    "take_along_dim",
+    "tan",
+    "tanh",
+    "tensor",
+    "tile",
+    "transpose",
+    "tril",
+    "triu",
+    "true_divide",
+    "trunc",
+    "uint8",
+    "uint32",
+    "unbind",
+    "unflatten",
+    "unsqueeze",
+    "use_device",
+    "value_and_grad",
+    "var",
+    "where",
+    "zeros",
+    "zeros_like",
+]
 
 
 def __getattr__(name: str) -> Any:
     import importlib
 
+    found: Any = None
     if name in _LAZY:
-        try:
-            return importlib.import_module(f".{name}", __name__)
-        except ModuleNotFoundError as error:
-            if error.name != f"{__name__}.{name}":
-                raise
+        found = importlib.import_module(f".{name}", __name__)
     elif name in _LAZY_NAMES:
-        return getattr(importlib.import_module(f".{_LAZY_NAMES[name]}", __name__), name)
+        found = getattr(importlib.import_module(f".{_LAZY_NAMES[name]}", __name__), name)
+    elif name in __all__:
+        found = getattr(Tensor, name)
     else:
-        method = _functions().get(name)
-        if method is not None:
-            return method
-    raise AttributeError(f"module 'wgburn' has no attribute {name!r}")
-
-
-def _functions() -> dict[str, Any]:
-    """Tensor methods as functions of the module: wb.exp(x) is x.exp()."""
-    names = (
-        "abs absolute acos acosh add all amax amin any arccos arccosh arcsin arcsinh arctan arctan2 arctanh argmax argmin"
-        " asin asinh atan atan2 atanh bitwise_and bitwise_not bitwise_or bitwise_xor ceil chunk clamp clip cos cosh cumsum"
-        " div divide dot eq erf erfinv exp exp2 expm1 flatten flip floor floor_divide fmod gather ge gt index_add"
-        " index_select isfinite isinf isnan le log log10 log1p log2 log_softmax logical_and logical_not logical_or"
-        " logical_xor logsumexp lt masked_fill matmul max maximum mean min minimum mm moveaxis movedim mul multiply narrow"
-        " ne neg negative permute pow prod reciprocal relu remainder repeat_interleave reshape roll round rsqrt scatter_add"
-        " sigmoid sign sin sinh softmax split sqrt square squeeze std sub subtract sum swapaxes take_along_dim tan tanh"
-        " tile transpose trunc unbind unflatten unsqueeze var clone detach softplus true_divide bmm"
-    )
-    return {n: getattr(Tensor, n) for n in names.split()}
+        raise AttributeError(f"module 'wgburn' has no attribute {name!r}")
+    globals()[name] = found
+    return found
 
 
 def __dir__() -> list[str]:
-    return sorted(set(globals()) | _LAZY | set(_LAZY_NAMES) | set(_functions()))
+    return sorted(set(globals()) | set(__all__))
 
 
 del _table

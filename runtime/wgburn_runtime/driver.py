@@ -41,8 +41,9 @@ COMMAND_COLUMNS = ("pipeline", "bind_group", "params_offset", "grid_x", "grid_y"
 class ProgramSource(NamedTuple):
     """One WGSL program, hashable, complete: equal sources are the same pipeline.
 
-    Bind group 0 holds the storage buffers at bindings 0..len(access)-1 and, when `params_bytes` is not
-    0, one uniform buffer at binding len(access) with a dynamic offset. The entry point is `main`.
+    Bind group 0 holds the storage buffers at bindings 0..len(access)-1 and, when `params_bytes` is
+    not 0, one uniform buffer at binding len(access) with a dynamic offset. The entry point is
+    `main`.
     """
 
     name: str  # shown in errors and profiles
@@ -103,11 +104,14 @@ class Driver(Protocol):
 
     # -- memory -----------------------------------------------------------------------------------
     def create_buffer(self, size: int, usage: int) -> int:
-        """Make a zero-filled buffer of `size` bytes (a multiple of 4). Raises LimitError, OutOfMemoryError."""
+        """Make a zero-filled buffer of `size` bytes, a multiple of 4.
+
+        Raises LimitError, OutOfMemoryError.
+        """
 
     def destroy_buffer(self, buffer: int) -> None: ...
     def write_buffer(self, buffer: int, offset: int, data: memoryview | bytes | bytearray) -> None:
-        """Copy host bytes in; takes effect before every later submit. Offset and length: multiples of 4."""
+        """Copy host bytes in, before every later submit. Offset and length: multiples of 4."""
 
     async def read_buffer(self, buffer: int, offset: int, size: int) -> bytearray:
         """Bytes of a buffer after everything submitted so far. Offset and size: multiples of 4."""
@@ -126,9 +130,9 @@ class Driver(Protocol):
     def create_bind_group(
         self, access: str, params_bytes: int, storage: Sequence[tuple[int, int, int]], params: int
     ) -> int:
-        """Bind `storage` = (buffer, offset, size) per binding and, if `params_bytes`, the uniform buffer
-        `params` (dynamic offset, window of params_bytes). Works with every program of equal `access`
-        and `params_bytes`."""
+        """Bind `storage` = (buffer, offset, size) per binding and, if `params_bytes`, the uniform
+        buffer `params` (dynamic offset, window of params_bytes). Works with every program of equal
+        `access` and `params_bytes`."""
 
     def destroy_bind_group(self, bind_group: int) -> None: ...
 
@@ -138,7 +142,7 @@ class Driver(Protocol):
         commands: NDArray[np.uint32],
         params: tuple[int, int, memoryview | bytes | bytearray] | None = None,
     ) -> None:
-        """Run rows of COMMAND_COLUMNS ([n, 6], C order) in order: one encoder, one pass, one submit.
+        """Run rows of COMMAND_COLUMNS ([n, 6], C order) in order: one encoder, pass and submit.
 
         `params` = (uniform buffer, offset, bytes) is written first. Errors raise DriverError (or
         LimitError) here, name the program, submit nothing, and leave the driver usable."""
@@ -147,8 +151,9 @@ class Driver(Protocol):
         """Return when everything submitted so far has run."""
 
     def run_sync(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Drive a coroutine of this driver to its end from synchronous code. Raises SyncUnavailableError
-        in a browser without stack switching; the message names the async call to use."""
+        """Drive a coroutine of this driver to its end from synchronous code. Raises
+        SyncUnavailableError in a browser without stack switching; the message names the async call
+        to use."""
 
     def close(self) -> None:
         """Destroy the device and everything on it. Closing twice is harmless."""

@@ -1,4 +1,4 @@
-"""Errors of the runtime layer. Owns: exception classes only. wgburn's public errors derive from these."""
+"""Errors of the runtime layer, which wgburn turns into its own. Owns: exception classes only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class DriverError(RuntimeLayerError):
 
 
 class LimitError(DriverError):
-    """A request breaks a limit of the device; the message names the limit, the value and the maximum."""
+    """A request breaks a limit of the device; the message names limit, value and maximum."""
 
 
 class ProgramError(DriverError):
@@ -28,7 +28,7 @@ class DeviceLostError(DriverError):
 
 
 class AdapterUnavailableError(DriverError):
-    """No adapter fits the request; the message says what was looked for and what to install or use."""
+    """No adapter fits the request; the message says what was wanted and what to install or use."""
 
 
 class SyncUnavailableError(RuntimeLayerError):

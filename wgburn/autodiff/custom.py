@@ -12,17 +12,18 @@ from .tape import GradFn, Rule, mode
 
 
 def recording() -> bool:
-    """True where results are put on the tape; inside a rule: where a gradient of the gradient is wanted."""
+    """True where results go on the tape; inside a rule: where gradients of gradients are wanted."""
     return mode.enabled
 
 
 def attach(
     out: Any, name: str, inputs: tuple[Any, ...], grad: Any, saves: tuple[tuple[int, ...], ...]
 ) -> Any:
-    """Put `out`, computed under no_grad from `inputs`, on the tape with the rule `grad(context, g)`.
+    """Put `out`, computed under no_grad from `inputs`, on the tape; its rule: `grad(context, g)`.
 
-    `saves[i]`: numbers of the inputs (or record.OUT) that the gradient of input i reads. The rule returns
-    one gradient or None an input; where recording() it must be built from differentiable inputs only.
+    `saves[i]`: numbers of the inputs (or record.OUT) that the gradient of input i reads. The rule
+    returns one gradient or None an input; where recording() it must be built from differentiable
+    inputs only.
     """
     if not mode.enabled or all(t._fn is None for t in inputs):
         return out

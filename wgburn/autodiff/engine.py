@@ -13,7 +13,7 @@ from .tape import Context, GradFn, Leaf, check_rule, mode
 
 
 def collect(roots: Sequence[Any]) -> list[Any]:
-    """Every fn reachable from the roots, youngest first: a fn comes after all that read its result."""
+    """Every fn reachable from the roots, youngest first: after all that read its result."""
     seen: set[int] = set()
     out: list[Any] = []
     stack = [r for r in roots if r is not None]
@@ -26,8 +26,8 @@ def collect(roots: Sequence[Any]) -> list[Any]:
         if type(fn) is GradFn:
             if fn.parents is None:
                 raise GradError(
-                    f"backward through {fn.name} a second time: its saved values were freed by the first; "
-                    "call backward(retain_graph=True) the first time"
+                    f"backward through {fn.name} a second time: its saved values were freed "
+                    "by the first; call backward(retain_graph=True) the first time"
                 )
             stack.extend([p for p in fn.parents if p is not None])
     out.sort(key=lambda f: f.seq, reverse=True)
@@ -45,7 +45,8 @@ def run(
 ) -> dict[int, tuple[Any, Any]]:
     """Propagate `seeds` (tensors, gradients of the roots' fns) to the leaves.
 
-    Returns (fn, gradient) by id of the leaf's fn (of `only`'s fns when given). `make(node, fn)` builds a tensor.
+    Returns (fn, gradient) by id of the leaf's fn (of `only`'s fns when given). `make(node, fn)`
+    builds a tensor.
     """
     order = collect(roots)
     grads: dict[int, Any] = {}
@@ -109,7 +110,7 @@ def _step(make: Any, fn: GradFn, g: Any, grads: dict[int, Any], wanted: set[int]
 
 
 def seed_of(loss: Any, gradient: Any, what: str) -> Any:
-    """The gradient to start from: ones for a scalar, else the one given. Raises GradError, ShapeError."""
+    """The gradient to start from: the one given, or None for ones. Raises GradError, ShapeError."""
     if gradient is not None:
         if gradient.shape != loss.shape:
             raise ShapeError(
@@ -118,6 +119,7 @@ def seed_of(loss: Any, gradient: Any, what: str) -> Any:
         return gradient
     if loss.size != 1:
         raise GradError(
-            f"{what} starts at a tensor of shape {loss.shape}; reduce it first (loss.mean()) or pass gradient="
+            f"{what} starts at a tensor of shape {loss.shape}; reduce it first (loss.mean()) or "
+            "pass gradient="
         )
     return None

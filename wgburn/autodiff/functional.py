@@ -1,6 +1,7 @@
 """Gradients of functions and switches of the grad mode: grad, value_and_grad, no_grad, checkpoint.
 
-Owns: turning a function of tensors into a function of gradients. Sits beside `tensor` in the layers.
+Owns: turning a function of tensors into a function of gradients. Sits beside `tensor` in the
+layers.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ def _map(tree: Any, fn: Callable[[Tensor], Any]) -> Any:
             else type(tree)(_map(v, fn) for v in tree)
         )
     raise DTypeError(
-        f"grad: argument holds {type(tree).__name__}; only tensors and containers of them are differentiated"
+        f"grad: argument holds {type(tree).__name__}; only tensors and containers of them are "
+        "differentiated"
     )
 
 
@@ -87,10 +89,11 @@ def _variable(t: Tensor) -> Tensor:
 def value_and_grad(
     f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
-    """A function giving (f(...), gradient of f's scalar result with respect to argument(s) `argnums`).
+    """A function giving (f(...), gradient of f's scalar result by argument(s) `argnums`).
 
-    Arguments may be tensors or lists/dicts of them. Composable: gradients of gradients work, on plain
-    devices too. With has_aux f returns (result, anything). Raises GradError for a non-scalar result.
+    Arguments may be tensors or lists/dicts of them. Composable: gradients of gradients work, on
+    plain devices too. With has_aux f returns (result, anything). Raises GradError for a non-scalar
+    result.
     """
     nums = (argnums,) if isinstance(argnums, int) else tuple(argnums)
 
@@ -143,7 +146,7 @@ def _gradients(value: Tensor, variables: list[Tensor]) -> list[Tensor]:
 def grad(
     f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
-    """The gradient function of a scalar function: see value_and_grad. With has_aux (gradient, aux)."""
+    """The gradient function of a scalar function: see value_and_grad. has_aux: (gradient, aux)."""
     both = value_and_grad(f, argnums, has_aux)
 
     @functools.wraps(f)
@@ -161,14 +164,14 @@ def gradient_of(
     create_graph: bool = False,
     retain_graph: bool | None = None,
 ) -> tuple[Tensor | None, ...]:
-    """torch.autograd.grad: gradients of one output with respect to tensors on its tape; None where unused."""
+    """Gradients of one output by tensors on its tape, None where unused (torch.autograd.grad)."""
     if outputs._fn is None:
         raise GradError(
             "gradient_of: the output does not depend on anything that requires a gradient"
         )
     if any(t._fn is None for t in inputs):
         raise GradError(
-            "gradient_of: an input does not require a gradient; call requires_grad_() before using it"
+            "gradient_of: an input does not require a gradient; call requires_grad_() before use"
         )
     seed = engine.seed_of(outputs, gradient, "gradient_of")
     seed = outputs.ones_of(outputs.shape) if seed is None else seed
@@ -185,9 +188,10 @@ def gradient_of(
 
 
 def checkpoint(f: Callable[..., Any], *xs: Tensor) -> Any:
-    """f(*xs) without keeping what its gradient needs; backward runs f again (with the same random numbers).
+    """f(*xs) without keeping what its gradient needs; backward runs f again (same random numbers).
 
-    f must return one tensor and be free of effects. Gradients reach `xs` and parameters that f uses.
+    f must return one tensor and be free of effects. Gradients reach `xs` and parameters that f
+    uses.
     """
     backend = xs[0]._node.backend
     stream = (backend.stream.seed, backend.stream.offset)

@@ -1,7 +1,7 @@
 """The tape: what was done to differentiable tensors, and what the gradient rules need of it.
 
-Owns: `GradFn`, `Leaf`, the grad mode. Must not know: the Tensor class (it is handed in), devices, ops.
-A GradFn keeps exactly what its rules read, until backward has run or its tensors die.
+Owns: `GradFn`, `Leaf`, the grad mode. Must not know: the Tensor class (it is handed in), devices,
+ops. A GradFn keeps exactly what its rules read, until backward has run or its tensors die.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class GradFn:
 
 
 class Context:
-    """What a gradient rule sees: saved inputs and output as tensors, the structure, what is needed."""
+    """What a gradient rule sees: saved inputs and output as tensors, structure, what is needed."""
 
     __slots__ = ("attrs", "dtypes", "dyn", "ins", "needs", "out", "shape", "shapes")
 
@@ -122,8 +122,8 @@ class Context:
         saved = fn.saved
         if saved is None:
             raise GradError(
-                f"backward through {fn.name} a second time: its saved values were freed by the first; "
-                "call backward(retain_graph=True) the first time"
+                f"backward through {fn.name} a second time: its saved values were freed by "
+                "the first; call backward(retain_graph=True) the first time"
             )
         self.attrs = fn.attrs
         self.dyn = fn.dyn
@@ -137,9 +137,9 @@ class Context:
                 leaf = s.fn.tensor()
                 if leaf is not None and leaf._version != s.version:
                     raise GradError(
-                        f"backward through {fn.name}: {leaf.label()} was changed in place after the op read it "
-                        f"(version {leaf._version}, read at {s.version}); run the forward pass again after the "
-                        "update, or clone() the value before it"
+                        f"backward through {fn.name}: {leaf.label()} was changed in place after "
+                        f"the op read it (version {leaf._version}, read at {s.version}); run the "
+                        "forward pass again after the update, or clone() the value before it"
                     )
             self.ins[i] = make(s.node, s.fn)
         self.out = make(fn.out, fn) if fn.out is not None else None

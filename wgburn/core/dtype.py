@@ -89,8 +89,8 @@ def dtype_of(spec: Any) -> DType:
 
 @cache
 def promote(a: DType, b: DType) -> DType:
-    """The dtype of an op on tensors of `a` and `b`: torch's table, where results that torch widens to
-    16 or 64 bit integers are int32 (uint8 + int8, int32 + uint32)."""
+    """The dtype of an op on tensors of `a` and `b`: torch's table, where results that torch widens
+    to 16 or 64 bit integers are int32 (uint8 + int8, int32 + uint32)."""
     if a is b:
         return a
     if a.kind == "b":
@@ -109,7 +109,7 @@ def promote(a: DType, b: DType) -> DType:
 
 
 def promote_scalar(t: DType, value: bool | int | float) -> DType:
-    """The dtype of an op on a tensor of `t` and a Python scalar: the scalar widens only the kind."""
+    """The dtype of an op on a tensor of `t` and a Python scalar, which widens only the kind."""
     if isinstance(value, bool):
         return t
     if isinstance(value, int):

@@ -51,4 +51,4 @@ class FileFormatError(WgburnError, ValueError):
 
 
 class SyncUnavailableError(DeviceError):
-    """A blocking read was made where the platform cannot block; the message names the async call."""
+    """A blocking read where the platform cannot block; the message names the async call."""

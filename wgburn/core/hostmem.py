@@ -1,7 +1,8 @@
 """Host arrays that are used again: a cache of large blocks under numpy arrays.
 
-A fresh 40 MB array costs the kernel 10,000 page faults, more than adding two of them. Blocks come back
-when the last numpy view of them dies, whoever holds it. Owns: the cache. Must not know: tensors.
+A fresh 40 MB array costs the kernel 10,000 page faults, more than adding two of them. Blocks come
+back when the last numpy view of them dies, whoever holds it. Owns: the cache. Must not know:
+tensors.
 """
 
 from __future__ import annotations

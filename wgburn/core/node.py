@@ -1,7 +1,7 @@
 """The lazy graph: nodes that describe a value, and stores that hold one.
 
-Owns: `Node`, `Store` and how a node is recorded. Must not know: what an op means, which backend a node
-will run on, or that gradients exist.
+Owns: `Node`, `Store` and how a node is recorded. Must not know: what an op means, which backend a
+node will run on, or that gradients exist.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ Number = bool | int | float
 class Store:
     """A realised value: a device's buffer and how the value lies in it.
 
-    `layout` is None for a dense row-major value at the start of the buffer, else (strides, offset) in
-    elements. `sig` is the structural part (what a plan may depend on); the offset is a slot.
+    `layout` is None for a dense row-major value at the start of the buffer, else (strides, offset)
+    in elements. `sig` is the structural part (what a plan may depend on); the offset is a slot.
     """
 
     __slots__ = ("buf", "layout", "sig", "bounds", "__weakref__")
@@ -57,8 +57,8 @@ class Backend(Protocol):
 class Node:
     """One value of the graph: an op on other nodes, or a store.
 
-    `attrs` is structure (hashable, part of a plan's key); `dyn` holds numbers that a plan takes as slots.
-    A realised node has a store and no sources.
+    `attrs` is structure (hashable, part of a plan's key); `dyn` holds numbers that a plan takes as
+    slots. A realised node has a store and no sources.
     """
 
     __slots__ = (
@@ -114,8 +114,8 @@ def leaf(store: Store, shape: tuple[int, ...], dtype: DType, backend: Any) -> No
 class Pending:
     """What a backend has to realise: weak references to the holders of unrealised nodes.
 
-    A holder (a tensor, or a gradient rule with saved values) yields its nodes through `held_nodes()`.
-    A holder that died needs nothing: its value is never computed.
+    A holder (a tensor, or a gradient rule with saved values) yields its nodes through
+    `held_nodes()`. A holder that died needs nothing: its value is never computed.
     """
 
     __slots__ = ("refs",)

@@ -23,8 +23,9 @@ def broadcast(op: str, *shapes: Shape) -> Shape:
             if i <= len(s) and s[-i] != 1:
                 if size not in (1, s[-i]):
                     raise ShapeError(
-                        f"{op}: shapes {' and '.join(map(str, shapes))} do not broadcast: dimension "
-                        f"{-i} is {size} in one and {s[-i]} in another; sizes must be equal or 1"
+                        f"{op}: shapes {' and '.join(map(str, shapes))} do not broadcast: "
+                        f"dimension {-i} is {size} in one and {s[-i]} in another; sizes must be "
+                        "equal or 1"
                     )
                 size = s[-i]
         out.append(size)

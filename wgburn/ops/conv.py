@@ -20,8 +20,9 @@ from .record import Array, Call, Op, Template, register
 
 
 class ConvAttrs(NamedTuple):
-    """Structure of a convolution; one int a spatial dimension. `size`: spatial size of the result where
-    it does not follow from the inputs (input gradient: S; weight gradient: kernel K), else ()."""
+    """Structure of a convolution; one int a spatial dimension. `size`: spatial size of the result
+    where it does not follow from the inputs (input gradient: S; weight gradient: kernel K), else
+    ()."""
 
     stride: Shape
     padding: Shape
@@ -39,8 +40,8 @@ def conv_out_size(size: Shape, kernel: Shape, attrs: ConvAttrs) -> Shape:
         n = s + 2 * p - d * (k - 1) - 1
         if n < 0:
             raise ShapeError(
-                f"conv: kernel {kernel} with dilation {attrs.dilation} is larger than the padded input "
-                f"{tuple(a + 2 * b for a, b in zip(size, attrs.padding, strict=True))}"
+                f"conv: kernel {kernel} with dilation {attrs.dilation} is larger than the padded "
+                f"input {tuple(a + 2 * b for a, b in zip(size, attrs.padding, strict=True))}"
             )
         out.append(n // st + 1)
     return tuple(out)
@@ -53,7 +54,8 @@ def _same(attrs: Any, a: DType, b: DType) -> DType:
 def _forward_shape(attrs: ConvAttrs, x: Shape, w: Shape) -> Shape:
     if x[1] != w[1] * attrs.groups:
         raise ShapeError(
-            f"conv: input {x} has {x[1]} channels, weight {w} with groups={attrs.groups} takes {w[1] * attrs.groups}"
+            f"conv: input {x} has {x[1]} channels, weight {w} with groups={attrs.groups} "
+            f"takes {w[1] * attrs.groups}"
         )
     if w[0] % attrs.groups:
         raise ShapeError(f"conv: {w[0]} output channels are not divisible by groups={attrs.groups}")

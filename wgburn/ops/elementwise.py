@@ -1,7 +1,7 @@
 """Element-wise primitives: unary, binary, comparison, logical, bitwise, where, cast.
 
-WGSL expressions see operands as {0}, {1}, {2}; a dict picks the text by the kind of the first operand
-("f" f32, "i" i32, "u" u32, "b" bool). Functions named wb_* come from the shader library.
+WGSL expressions see operands as {0}, {1}, {2}; a dict picks the text by the kind of the first
+operand ("f" f32, "i" i32, "u" u32, "b" bool). Functions named wb_* come from the shader library.
 """
 
 from __future__ import annotations

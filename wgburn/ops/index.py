@@ -1,7 +1,7 @@
 """Indexed access: gather, scatter_add, index_select, index_add, and running sums along an axis.
 
-Indices are int32 and already non-negative or negative within range; kernels clamp, so that nothing is
-ever read or written out of bounds. Sums over equal indices run in the order of the source.
+Indices are int32 and already non-negative or negative within range; kernels clamp, so that nothing
+is ever read or written out of bounds. Sums over equal indices run in the order of the source.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ def check_bounds(op: str, low: int, high: int, size: int) -> None:
     if low < -size or high >= size:
         bad = low if low < -size else high
         raise IndexRangeError(
-            f"{op}: index {bad} is out of range for a dimension of size {size} ({-size} to {size - 1})"
+            f"{op}: index {bad} is out of range for a dimension of size {size} "
+            f"({-size} to {size - 1})"
         )
 
 
@@ -40,7 +41,8 @@ def _gather_shape(attrs: int, x: Shape, index: Shape) -> Shape:
         i != attrs and n > m for i, (n, m) in enumerate(zip(index, x, strict=True))
     ):
         raise ShapeError(
-            f"gather: index {index} must have the rank of {x} and be no larger except along dim {attrs}"
+            f"gather: index {index} must have the rank of {x} and be no larger "
+            f"except along dim {attrs}"
         )
     return index
 
@@ -83,7 +85,8 @@ def _select_numpy(call: Call, x: Array, index: Array) -> Array:
 def _add_shape(attrs: int, x: Shape, index: Shape, src: Shape) -> Shape:
     if src != _select_shape(attrs, x, index):
         raise ShapeError(
-            f"index_add: source {src} must be {_select_shape(attrs, x, index)} for {x}, index {index}, dim {attrs}"
+            f"index_add: source {src} must be {_select_shape(attrs, x, index)} "
+            f"for {x}, index {index}, dim {attrs}"
         )
     return x
 
@@ -102,7 +105,7 @@ def _add_numpy(call: Call, x: Array, index: Array, src: Array) -> Array:
     return out
 
 
-gather = register(
+gather: Op = register(
     Op(
         "gather",
         "kernel",
@@ -116,7 +119,7 @@ gather = register(
         "GatherElements",
     )
 )
-scatter_add = register(
+scatter_add: Op = register(
     Op(
         "scatter_add",
         "kernel",
@@ -131,7 +134,7 @@ scatter_add = register(
         "iuf",
     )
 )
-index_select = register(
+index_select: Op = register(
     Op(
         "index_select",
         "kernel",
@@ -145,7 +148,7 @@ index_select = register(
         "Gather",
     )
 )
-index_add = register(
+index_add: Op = register(
     Op(
         "index_add",
         "kernel",
@@ -160,7 +163,7 @@ index_add = register(
     )
 )
 
-cumsum = register(
+cumsum: Op = register(
     Op(
         "cumsum",
         "kernel",

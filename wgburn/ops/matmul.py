@@ -15,8 +15,8 @@ from .record import Array, Call, Op, Template, register
 def _shape(attrs: Any, a: Shape, b: Shape) -> Shape:
     if a[-1] != b[-2]:
         raise ShapeError(
-            f"matmul: {a} @ {b}: the last dimension of the first ({a[-1]}) and the one but last of the "
-            f"second ({b[-2]}) must be equal; did you mean a transpose, x.mT?"
+            f"matmul: {a} @ {b}: the last dimension of the first ({a[-1]}) and the one but last "
+            f"of the second ({b[-2]}) must be equal; did you mean a transpose, x.mT?"
         )
     if len(a) == 2 and len(b) == 2:
         return (a[0], b[1])

@@ -1,6 +1,7 @@
 """Movement: views (reshape, permute, expand, slice, flip), pad and cat.
 
-Views move nothing: numpy rules return views, and on a device they become index maps of their readers.
+Views move nothing: numpy rules return views, and on a device they become index maps of their
+readers.
 """
 
 from __future__ import annotations
@@ -85,8 +86,8 @@ flip = _view(
 
 
 class PadAttrs(NamedTuple):
-    """The result's shape and the distance between input elements in it; slots: where input element 0
-    goes in each dimension (may be negative: elements outside fall away), then the fill value."""
+    """The result's shape and the distance between input elements in it; slots: where input element
+    0 goes in each dimension (may be negative: elements outside fall away), then the fill value."""
 
     sizes: Shape
     steps: Shape
@@ -97,7 +98,7 @@ def _pad_numpy(call: Call, x: Array) -> Array:
     out = np.full(call.shape, value, call.dtype)
     to, frm = [], []
     for low, step, n_in, n_out in zip(lows, call.attrs.steps, x.shape, call.shape, strict=True):
-        first = max(0, -(-(-low) // step)) if low < 0 else 0
+        first = max(0, -(low // step)) if low < 0 else 0
         last = min(n_in - 1, (n_out - 1 - low) // step)
         if last < first:
             return out

@@ -88,8 +88,8 @@ def _erfc_positive(y: Array) -> Array:
         den = (den + q) * z
     r = z * (num + _P[4]) / (den + _Q[4])
     r_big = (0.56418958354775628695 - r) / big
-    q = np.trunc(y * 16.0) / 16.0
-    scale = np.exp(-q * q) * np.exp(-(y - q) * (y + q))
+    cut = np.trunc(y * 16.0) / 16.0
+    scale = np.exp(-cut * cut) * np.exp(-(y - cut) * (y + cut))
     return np.asarray(np.where(y <= 4.0, r_mid, r_big) * scale)
 
 
@@ -122,8 +122,7 @@ def _prepared(x: Array, out: Array | None) -> Array:
     return np.empty(np.shape(x), np.asarray(x).dtype) if out is None else out
 
 
-#: erf of float32 as x * P(x^2) / Q(x^2) on [-4, 4] would need two rationals; a table-free odd minimax
-#: of the float64 path is exact enough and the blocks stay in cache, so one path serves all widths.
+# float32 could do with shorter rationals, but blocks of float64 stay in cache: one path for all.
 def erf(x: Array, out: Array | None = None) -> Array:
     """The error function, to the rounding of x's dtype."""
     return _through64(
@@ -262,7 +261,7 @@ def fmod(a: Array, b: Array, out: Array | None = None) -> Array:
 
 
 def saturating_cast(x: Array, dtype: np.dtype[Any]) -> Array:
-    """Float to integer as WGSL and Rust do: truncate, saturate, NaN to 0. Other casts are numpy's."""
+    """Float to integer as WGSL and Rust do: truncate, saturate, NaN to 0."""
     if x.dtype.kind != "f" or dtype.kind not in "iu":
         return x.astype(dtype)
     wide = np.dtype(np.int64) if dtype.itemsize < 8 else dtype

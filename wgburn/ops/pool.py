@@ -1,7 +1,7 @@
 """Pooling in 1 to 3 spatial dimensions: maximum (value, position, gradient) and average.
 
-Positions are flat indices into the input's spatial dimensions; the first maximum of a window wins, and a
-NaN wins over every number (torch).
+Positions are flat indices into the input's spatial dimensions; the first maximum of a window wins,
+and a NaN wins over every number (torch).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from .record import NONDIFF, Array, Call, Op, Template, register
 
 
 class PoolAttrs(NamedTuple):
-    """One int a spatial dimension. `out`: spatial size of the pooled side; `size`: of the unpooled side
-    (gradients only). `count_pad`: averages divide by the window incl. padding."""
+    """One int a spatial dimension. `out`: spatial size of the pooled side; `size`: of the unpooled
+    side (gradients only). `count_pad`: averages divide by the window incl. padding."""
 
     kernel: Shape
     stride: Shape
@@ -60,7 +60,7 @@ def _framed(x: Array, a: PoolAttrs, fill: float) -> Array:
 
 
 def _taps(a: PoolAttrs) -> list[tuple[tuple[int, ...], tuple[slice, ...]]]:
-    """(offset in the window, slices of the framed input) of every window element, in row-major order."""
+    """(offset in the window, slices of the framed input) of every window element, row-major."""
     out = []
     for tap in np.ndindex(*a.kernel):
         cut = tuple(
@@ -209,7 +209,7 @@ def _max_pool_grad_grad(c: Any, t: Any) -> tuple[Any, None]:
     return flat.reshape(c.shapes[0]), None
 
 
-max_pool = register(
+max_pool: Op = register(
     Op(
         "max_pool",
         "kernel",
@@ -224,7 +224,7 @@ max_pool = register(
         "f",
     )
 )
-max_pool_index = register(
+max_pool_index: Op = register(
     Op(
         "max_pool_index",
         "kernel",
@@ -237,7 +237,7 @@ max_pool_index = register(
         dtypes="f",
     )
 )
-max_pool_grad = register(
+max_pool_grad: Op = register(
     Op(
         "max_pool_grad",
         "kernel",
@@ -251,7 +251,7 @@ max_pool_grad = register(
         dtypes="f",
     )
 )
-avg_pool = register(
+avg_pool: Op = register(
     Op(
         "avg_pool",
         "kernel",
@@ -266,7 +266,7 @@ avg_pool = register(
         "f",
     )
 )
-avg_pool_grad = register(
+avg_pool_grad: Op = register(
     Op(
         "avg_pool_grad",
         "kernel",

@@ -1,7 +1,8 @@
 """The op record: everything wgburn knows of one primitive, in one place.
 
 Owns: `Op`, the families' constructors and how records are registered. Must not know: any device,
-tensors (gradient rules get them as arguments and only use operators on them), or how kernels are made.
+tensors (gradient rules get them as arguments and only use operators on them), or how kernels are
+made.
 """
 
 from __future__ import annotations
@@ -65,8 +66,8 @@ class Template:
 class Op:
     """One primitive. Equality and hash are identity, so that a plan's key may hold records.
 
-    kind: "elementwise" (numpy rule writes into out=; WGSL is an expression), "source" (elementwise with
-    no input; the expression sees the element's linear index {i}), "reduce", "view", "kernel".
+    kind: "elementwise" (numpy rule writes into out=; WGSL is an expression), "source" (elementwise
+    with no input; the expression sees the element's linear index {i}), "reduce", "view", "kernel".
     saves[i]: what the gradient of input i reads: input numbers, or OUT.
     """
 

@@ -14,8 +14,9 @@ from .record import NONDIFF, OUT, Array, ReduceAttrs, _bool, _index, reduce
 
 @dataclass(frozen=True)
 class Combine:
-    """WGSL rule of a reduction, by the kind of the accumulator: neutral element and combining expression
-    ({a} accumulator, {b} next value). `position` reductions carry the index of the winner along."""
+    """WGSL rule of a reduction, by the kind of the accumulator: neutral element and combining
+    expression ({a} accumulator, {b} next value). `position` reductions carry the index of the
+    winner along."""
 
     init: dict[str, str]
     combine: dict[str, str]
@@ -48,8 +49,8 @@ def _np_sum(x: Array, axes: tuple[int, ...], keepdim: bool, dtype: np.dtype[Any]
 
 
 def _sum_leading(x: Array, axes: tuple[int, ...], keepdim: bool, acc: Any) -> Array:
-    """Sum where the last axis stays: numpy's own loop adds whole rows in sequence, losing digits over
-    many rows; adding inner axes first and the outermost in float64 keeps float32 accuracy."""
+    """Sum where the last axis stays: numpy's own loop adds whole rows in sequence, losing digits
+    over many rows; adding inner axes first and the outermost in float64 keeps float32 accuracy."""
     inner = axes[1:]
     part = np.sum(x, axis=inner, keepdims=True, dtype=acc) if inner else x
     rows = part.shape[axes[0]]
@@ -101,7 +102,7 @@ def _prod_grad(c: Any, g: Any) -> tuple[Any]:
 
 
 def _exclusive_product(x: Any) -> Any:
-    """Products of all earlier elements along the last axis, in log2(n) multiplications of shifted copies."""
+    """Products of all earlier elements of the last axis, in log2(n) products of shifted copies."""
     n = x.shape[-1]
     out = x.pad_constant(((0, 0),) * (x.ndim - 1) + ((1, 0),), 1.0).slice_axis(-1, 0, n)
     step = 1
@@ -162,8 +163,8 @@ amin = reduce(
     dtypes="iuf",
     onnx="ReduceMin",
 )
-# For positions {b} beats {a} when the expression is true; the first NaN beats everything, ties keep the
-# earlier index (numpy and torch).
+# For positions {b} beats {a} when the expression is true; the first NaN beats everything, ties keep
+# the earlier index (numpy and torch).
 argmax = reduce(
     "argmax",
     _np_position(np.argmax),

@@ -1,8 +1,8 @@
 """Sources: ops without inputs (constants, ranges, random numbers).
 
-Random streams: element i of an op recorded at (seed, offset) is a fixed function of those three numbers
-(Philox4x32-10, Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011), so every backend
-and every fusion gives the same bits.
+Random streams: element i of an op recorded at (seed, offset) is a fixed function of those three
+numbers (Philox4x32-10, Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011), so
+every backend and every fusion gives the same bits.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ const = register(
 
 
 def _iota_numpy(call: Call) -> Array:
-    """start + i * step in the dtype of the result (floats: each element rounded once from float64)."""
+    """start + i * step; 32-bit floats compute in float32, as WGSL does."""
     start, step = call.dyn
     n = call.shape[0]
     if call.dtype.kind == "f":

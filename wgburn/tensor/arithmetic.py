@@ -65,192 +65,188 @@ class Arithmetic:
 
     __slots__ = ()
 
-    if TYPE_CHECKING:
-        dtype: dt.DType
-        shape: tuple[int, ...]
-
     # -- operators --------------------------------------------------------------------------------
-    def __add__(self, other: Any) -> Tensor:
+    def __add__(self: Any, other: Any) -> Tensor:
         return _binary(_numeric(self), ew.add, other)
 
     __radd__ = __add__
 
-    def __sub__(self, other: Any) -> Tensor:
+    def __sub__(self: Any, other: Any) -> Tensor:
         return _binary(_numeric(self), ew.sub, other)
 
-    def __rsub__(self, other: Any) -> Tensor:
+    def __rsub__(self: Any, other: Any) -> Tensor:
         return _reflected(_numeric(self), ew.sub, other)
 
-    def __mul__(self, other: Any) -> Tensor:
+    def __mul__(self: Any, other: Any) -> Tensor:
         return _binary(_numeric(self), ew.mul, other)
 
     __rmul__ = __mul__
 
-    def __truediv__(self, other: Any) -> Tensor:
+    def __truediv__(self: Any, other: Any) -> Tensor:
         operands = _float_pair(self, other, "div")
         return NotImplemented if operands is None else bridge.apply(ew.div, operands)
 
-    def __rtruediv__(self, other: Any) -> Tensor:
+    def __rtruediv__(self: Any, other: Any) -> Tensor:
         operands = _float_pair(self, other, "div")
         return NotImplemented if operands is None else bridge.apply(ew.div, operands[::-1])
 
-    def __floordiv__(self, other: Any) -> Tensor:
+    def __floordiv__(self: Any, other: Any) -> Tensor:
         return _binary(_numeric(self), ew.floor_divide, other)
 
-    def __rfloordiv__(self, other: Any) -> Tensor:
+    def __rfloordiv__(self: Any, other: Any) -> Tensor:
         return _reflected(_numeric(self), ew.floor_divide, other)
 
-    def __mod__(self, other: Any) -> Tensor:
+    def __mod__(self: Any, other: Any) -> Tensor:
         return _binary(_numeric(self), ew.remainder, other)
 
-    def __rmod__(self, other: Any) -> Tensor:
+    def __rmod__(self: Any, other: Any) -> Tensor:
         return _reflected(_numeric(self), ew.remainder, other)
 
-    def __pow__(self, other: Any) -> Tensor:
+    def __pow__(self: Any, other: Any) -> Tensor:
         return _power(self, other)
 
-    def __rpow__(self, other: Any) -> Tensor:
+    def __rpow__(self: Any, other: Any) -> Tensor:
         return _reflected(_numeric(self), ew.pow_, other)
 
-    def __neg__(self) -> Tensor:
+    def __neg__(self: Any) -> Tensor:
         return bridge.apply(ew.neg, (_numeric(self),))
 
-    def __pos__(self) -> Tensor:
-        return self  # type: ignore[return-value]
+    def __pos__(self: Any) -> Tensor:
+        return self
 
-    def __abs__(self) -> Tensor:
-        return bridge.apply(ew.abs_, (self,))  # type: ignore[arg-type]
+    def __abs__(self: Any) -> Tensor:
+        return bridge.apply(ew.abs_, (self,))
 
-    def __invert__(self) -> Tensor:
-        return bridge.apply(ew.logical_not if self.dtype.kind == "b" else ew.bitwise_not, (self,))  # type: ignore[arg-type]
+    def __invert__(self: Any) -> Tensor:
+        return bridge.apply(ew.logical_not if self.dtype.kind == "b" else ew.bitwise_not, (self,))
 
-    def __eq__(self, other: Any) -> Any:
+    def __eq__(self: Any, other: Any) -> Any:
         return _binary(self, ew.eq, other)
 
-    def __ne__(self, other: Any) -> Any:
+    def __ne__(self: Any, other: Any) -> Any:
         return _binary(self, ew.ne, other)
 
-    def __lt__(self, other: Any) -> Tensor:
+    def __lt__(self: Any, other: Any) -> Tensor:
         return _binary(_numeric(self), ew.lt, other)
 
-    def __le__(self, other: Any) -> Tensor:
+    def __le__(self: Any, other: Any) -> Tensor:
         return _binary(_numeric(self), ew.le, other)
 
-    def __gt__(self, other: Any) -> Tensor:
+    def __gt__(self: Any, other: Any) -> Tensor:
         return _binary(_numeric(self), ew.gt, other)
 
-    def __ge__(self, other: Any) -> Tensor:
+    def __ge__(self: Any, other: Any) -> Tensor:
         return _binary(_numeric(self), ew.ge, other)
 
-    def __and__(self, other: Any) -> Tensor:
+    def __and__(self: Any, other: Any) -> Tensor:
         return _binary(self, ew.bitwise_and, other)
 
     __rand__ = __and__
 
-    def __or__(self, other: Any) -> Tensor:
+    def __or__(self: Any, other: Any) -> Tensor:
         return _binary(self, ew.bitwise_or, other)
 
     __ror__ = __or__
 
-    def __xor__(self, other: Any) -> Tensor:
+    def __xor__(self: Any, other: Any) -> Tensor:
         return _binary(self, ew.bitwise_xor, other)
 
     __rxor__ = __xor__
 
-    def __lshift__(self, other: Any) -> Tensor:
+    def __lshift__(self: Any, other: Any) -> Tensor:
         return _binary(self, ew.shift_left, other)
 
-    def __rshift__(self, other: Any) -> Tensor:
+    def __rshift__(self: Any, other: Any) -> Tensor:
         return _binary(self, ew.shift_right, other)
 
     # -- named forms of the operators -------------------------------------------------------------
-    def add(self, other: Any, alpha: float = 1) -> Tensor:
+    def add(self: Any, other: Any, alpha: float = 1) -> Tensor:
         return _named(_numeric(self), ew.add, other * alpha if alpha != 1 else other)
 
-    def sub(self, other: Any, alpha: float = 1) -> Tensor:
+    def sub(self: Any, other: Any, alpha: float = 1) -> Tensor:
         return _named(_numeric(self), ew.sub, other * alpha if alpha != 1 else other)
 
     subtract = sub
 
-    def mul(self, other: Any) -> Tensor:
+    def mul(self: Any, other: Any) -> Tensor:
         return _named(_numeric(self), ew.mul, other)
 
     multiply = mul
 
-    def div(self, other: Any) -> Tensor:
+    def div(self: Any, other: Any) -> Tensor:
         return self / other
 
     divide = true_divide = div
 
-    def floor_divide(self, other: Any) -> Tensor:
+    def floor_divide(self: Any, other: Any) -> Tensor:
         return _named(_numeric(self), ew.floor_divide, other)
 
-    def remainder(self, other: Any) -> Tensor:
+    def remainder(self: Any, other: Any) -> Tensor:
         """The remainder with the divisor's sign (Python's %)."""
         return _named(_numeric(self), ew.remainder, other)
 
-    def fmod(self, other: Any) -> Tensor:
+    def fmod(self: Any, other: Any) -> Tensor:
         """The remainder with the dividend's sign (C's fmod)."""
         return _named(_numeric(self), ew.fmod, other)
 
-    def pow(self, other: Any) -> Tensor:
+    def pow(self: Any, other: Any) -> Tensor:
         return _power(self, other)
 
-    def maximum(self, other: Any) -> Tensor:
+    def maximum(self: Any, other: Any) -> Tensor:
         """Element-wise maximum; NaN propagates."""
         return _named(_numeric(self), ew.maximum, other)
 
-    def minimum(self, other: Any) -> Tensor:
+    def minimum(self: Any, other: Any) -> Tensor:
         """Element-wise minimum; NaN propagates."""
         return _named(_numeric(self), ew.minimum, other)
 
-    def atan2(self, other: Any) -> Tensor:
+    def atan2(self: Any, other: Any) -> Tensor:
         """The angle of (other, self)."""
         return bridge.apply(ew.atan2, _float_pair(self, other, "atan2"))
 
     arctan2 = atan2
 
-    def eq(self, other: Any) -> Tensor:
+    def eq(self: Any, other: Any) -> Tensor:
         return _named(self, ew.eq, other)
 
-    def ne(self, other: Any) -> Tensor:
+    def ne(self: Any, other: Any) -> Tensor:
         return _named(self, ew.ne, other)
 
-    def lt(self, other: Any) -> Tensor:
+    def lt(self: Any, other: Any) -> Tensor:
         return _named(_numeric(self), ew.lt, other)
 
-    def le(self, other: Any) -> Tensor:
+    def le(self: Any, other: Any) -> Tensor:
         return _named(_numeric(self), ew.le, other)
 
-    def gt(self, other: Any) -> Tensor:
+    def gt(self: Any, other: Any) -> Tensor:
         return _named(_numeric(self), ew.gt, other)
 
-    def ge(self, other: Any) -> Tensor:
+    def ge(self: Any, other: Any) -> Tensor:
         return _named(_numeric(self), ew.ge, other)
 
-    def logical_not(self) -> Tensor:
+    def logical_not(self: Any) -> Tensor:
         return bridge.apply(ew.logical_not, (_truth(self),))
 
-    def logical_and(self, other: Any) -> Tensor:
+    def logical_and(self: Any, other: Any) -> Tensor:
         return _named(_truth(self), ew.bitwise_and, _truth_of(self, other))
 
-    def logical_or(self, other: Any) -> Tensor:
+    def logical_or(self: Any, other: Any) -> Tensor:
         return _named(_truth(self), ew.bitwise_or, _truth_of(self, other))
 
-    def logical_xor(self, other: Any) -> Tensor:
+    def logical_xor(self: Any, other: Any) -> Tensor:
         return _named(_truth(self), ew.bitwise_xor, _truth_of(self, other))
 
-    def bitwise_and(self, other: Any) -> Tensor:
+    def bitwise_and(self: Any, other: Any) -> Tensor:
         return _named(self, ew.bitwise_and, other)
 
-    def bitwise_or(self, other: Any) -> Tensor:
+    def bitwise_or(self: Any, other: Any) -> Tensor:
         return _named(self, ew.bitwise_or, other)
 
-    def bitwise_xor(self, other: Any) -> Tensor:
+    def bitwise_xor(self: Any, other: Any) -> Tensor:
         return _named(self, ew.bitwise_xor, other)
 
-    def bitwise_not(self) -> Tensor:
-        return ~self  # type: ignore[return-value]
+    def bitwise_not(self: Any) -> Tensor:
+        return ~self
 
     # -- functions of one tensor ------------------------------------------------------------------
     neg = negative = __neg__
@@ -284,27 +280,27 @@ class Arithmetic:
     erf = _floating(ew.erf, "The error function.")
     erfinv = _floating(ew.erfinv, "Inverse error function.")
 
-    def floor(self) -> Tensor:
-        return self if self.dtype.is_int else bridge.apply(ew.floor, (self,))  # type: ignore
+    def floor(self: Any) -> Tensor:
+        return self if self.dtype.is_int else bridge.apply(ew.floor, (self,))
 
-    def ceil(self) -> Tensor:
-        return self if self.dtype.is_int else bridge.apply(ew.ceil, (self,))  # type: ignore
+    def ceil(self: Any) -> Tensor:
+        return self if self.dtype.is_int else bridge.apply(ew.ceil, (self,))
 
-    def trunc(self) -> Tensor:
-        return self if self.dtype.is_int else bridge.apply(ew.trunc, (self,))  # type: ignore
+    def trunc(self: Any) -> Tensor:
+        return self if self.dtype.is_int else bridge.apply(ew.trunc, (self,))
 
-    def round(self) -> Tensor:
+    def round(self: Any) -> Tensor:
         """To the nearest integer, halves to even."""
-        return self if self.dtype.is_int else bridge.apply(ew.round_, (self,))  # type: ignore
+        return self if self.dtype.is_int else bridge.apply(ew.round_, (self,))
 
     isnan = _floating(ew.isnan, "True where NaN.")
     isinf = _floating(ew.isinf, "True where infinite.")
     isfinite = _floating(ew.isfinite, "True where neither NaN nor infinite.")
 
-    def square(self) -> Tensor:
-        return self * self  # type: ignore[operator, return-value]
+    def square(self: Any) -> Tensor:
+        return self * self
 
-    def clamp(self, min: Any = None, max: Any = None) -> Tensor:
+    def clamp(self: Any, min: Any = None, max: Any = None) -> Tensor:
         """Limit to [min, max]; either may be None or a tensor. NaN stays NaN."""
         if min is None and max is None:
             raise DTypeError("clamp needs min, max or both")
@@ -315,7 +311,7 @@ class Arithmetic:
 
     clip = clamp
 
-    def where(self, a: Any, b: Any) -> Tensor:
+    def where(self: Any, a: Any, b: Any) -> Tensor:
         """`a` where this condition is true, else `b` (also as wb.where(cond, a, b))."""
         return where(self, a, b)
 
@@ -335,7 +331,7 @@ def _truth_of(t: Any, other: Any) -> Any:
 
 
 def _power(base: Any, exponent: Any) -> Any:
-    """x ** n: small whole exponents of a tensor become products (exact, differentiable twice, cheap)."""
+    """x ** n: small whole exponents become products (exact, differentiable twice, cheap)."""
     base = _numeric(base)
     if isinstance(exponent, (int, float)) and not isinstance(exponent, bool):
         if exponent == 2:

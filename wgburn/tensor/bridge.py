@@ -11,12 +11,12 @@ from math import copysign
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
-from ..autodiff.tape import GradFn, NonDiff, mode
+from ..autodiff.tape import GradFn, mode
 from ..core.dtype import DType, float32, promote, promote_scalar
 from ..core.errors import DeviceError, DTypeError
 from ..core.node import Node, Number
 from ..ops import elementwise as ew
-from ..ops.record import Op, check_dtype
+from ..ops.record import NonDiff, Op, check_dtype
 from ..ops.source import ConstAttrs, const
 
 if TYPE_CHECKING:
@@ -101,8 +101,8 @@ def constant(cls: Any, value: Number, dtype: DType, backend: Any) -> Tensor:
 
 
 def operand(t: Tensor, other: Any, op: str) -> Tensor | None:
-    """`other` as a tensor beside `t`: a tensor, a Python or numpy scalar, a numpy array or list; None when
-    it is nothing wgburn knows (so that Python tries the reflected method)."""
+    """`other` as a tensor beside `t`: a tensor, a Python or numpy scalar, a numpy array or list;
+    None when it is nothing wgburn knows (so that Python tries the reflected method)."""
     cls = type(t)
     if isinstance(other, (bool, int, float)):
         return constant(cls, other, promote_scalar(t._node.dtype, other), t._node.backend)

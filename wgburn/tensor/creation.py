@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from wgburn_shaders import philox
+
 from ..core import dtype as dt
 from ..core.dtype import DType, dtype_of
 from ..core.errors import DTypeError, ShapeError, ValueRangeError
@@ -22,8 +24,8 @@ from .tensor import Tensor, from_store
 def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
     """A tensor with a copy of `data` (a number, nested lists, a numpy array, a tensor).
 
-    Python floats are float32, ints int32; float64 arrays become float32 unless asked for. int64 input is
-    narrowed to int32 on devices without int64, with a range check (ValueRangeError).
+    Python floats are float32, ints int32; float64 arrays become float32 unless asked for. int64
+    input is narrowed to int32 on devices without int64, with a range check (ValueRangeError).
     """
     dev = as_device(device)
     if isinstance(data, Tensor):
@@ -87,7 +89,7 @@ def from_array(a: np.ndarray[Any, Any], want: DType, dev: Device) -> Tensor:
 
 
 def from_numpy(a: np.ndarray[Any, Any], device: Any = None) -> Tensor:
-    """A tensor with a copy of an array, its dtype kept where the device has it (int64, float64: on cpu)."""
+    """A tensor with a copy of an array, its dtype kept where the device has it."""
     dev = as_device(device)
     want = dtype_of(a.dtype) if a.dtype in {d.np for d in dt.ALL} else _default_dtype(a, True, dev)
     if want not in dev.backend.dtypes:
@@ -135,7 +137,7 @@ def ones(*shape: Any, dtype: Any = None, device: Any = None) -> Tensor:
 
 
 def empty(*shape: Any, dtype: Any = None, device: Any = None) -> Tensor:
-    """A tensor whose values are for the caller to set. (They are zeros: nothing is ever undefined.)"""
+    """A tensor whose values are for the caller to set (zeros: nothing is ever undefined)."""
     return zeros(*shape, dtype=dtype, device=device)
 
 
@@ -292,7 +294,7 @@ def randperm(n: int, device: Any = None) -> Tensor:
     """A random order of 0..n-1 (int32), equal on every backend for a seed."""
     dev = as_device(device)
     off_lo, off_hi, seed_lo, seed_hi = dev.backend.stream.take()
-    bits = src.philox.random_bits(2 * n, off_lo | off_hi << 32, seed_lo | seed_hi << 32).astype(
+    bits = philox.random_bits(2 * n, off_lo | off_hi << 32, seed_lo | seed_hi << 32).astype(
         np.uint64
     )
     keys = bits[0::2] << np.uint64(32) | bits[1::2]

@@ -23,7 +23,8 @@ def known_bounds(op: str, index: Any, size: int) -> None:
     checked when they are read on the cpu."""
     store = index._node.store
     if store is not None and store.bounds is not None:
-        ix.check_bounds(op, *store.bounds, size)
+        low, high = store.bounds
+        ix.check_bounds(op, low, high, size)
 
 
 def _index_tensor(t: Any, like: Any) -> Any:
@@ -38,44 +39,39 @@ def _kept_bounds(t: Any, out: Any) -> Any:
 
 
 class Indexing:
-    """`x[...]` with ints, slices, None, Ellipsis, integer and boolean tensors; gather, scatter, index_*."""
+    """`x[...]` with ints, slices, None, Ellipsis, integer and boolean tensors; gather and kin."""
 
     __slots__ = ()
 
-    if TYPE_CHECKING:
-        shape: tuple[int, ...]
-        ndim: int
-        dtype: dt.DType
-
-    def __getitem__(self, index: Any) -> Tensor:
+    def __getitem__(self: Any, index: Any) -> Tensor:
         items = index if isinstance(index, tuple) else (index,)
         items = tuple(self._index_item(i) for i in items)
         return _basic_then_advanced(self, _expanded(items, self.shape))
 
-    def _index_item(self, item: Any) -> Any:
+    def _index_item(self: Any, item: Any) -> Any:
         if isinstance(item, (np.ndarray, list)):
             from .creation import tensor
 
-            return tensor(np.asarray(item), device=self.device)  # type: ignore[attr-defined]
+            return tensor(np.asarray(item), device=self.device)
         if isinstance(item, np.integer):
             return int(item)
         return item
 
-    def gather(self, dim: int, index: Any) -> Tensor:
-        """out[i, j, k] = self[index[i, j, k], j, k] for dim 0. Raises IndexRangeError, ShapeError."""
+    def gather(self: Any, dim: int, index: Any) -> Tensor:
+        """out[i, j, k] = self[index[i, j, k], j, k] for dim 0. Raises IndexRangeError."""
         d = axis("gather", dim, self.ndim)
         index = _index_tensor(index, self)
         known_bounds("gather", index, self.shape[d])
-        return bridge.apply(ix.gather, (self, index), d)  # type: ignore[arg-type]
+        return bridge.apply(ix.gather, (self, index), d)
 
-    def scatter_add(self, dim: int, index: Any, src: Any) -> Tensor:
+    def scatter_add(self: Any, dim: int, index: Any, src: Any) -> Tensor:
         """self with src[i, j, k] added at [index[i, j, k], j, k] for dim 0."""
         d = axis("scatter_add", dim, self.ndim)
         index = _index_tensor(index, self)
         known_bounds("scatter_add", index, self.shape[d])
-        return bridge.apply(ix.scatter_add, (self, index, bridge.cast(src, self.dtype)), d)  # type: ignore[arg-type]
+        return bridge.apply(ix.scatter_add, (self, index, bridge.cast(src, self.dtype)), d)
 
-    def index_select(self, dim: int, index: Any) -> Tensor:
+    def index_select(self: Any, dim: int, index: Any) -> Tensor:
         """The slices of `dim` named by a vector of indices."""
         d = axis("index_select", dim, self.ndim)
         if index.ndim != 1:
@@ -84,29 +80,29 @@ class Indexing:
             )
         index = _index_tensor(index, self)
         known_bounds("index_select", index, self.shape[d])
-        return bridge.apply(ix.index_select, (self, index), d)  # type: ignore[arg-type]
+        return bridge.apply(ix.index_select, (self, index), d)
 
-    def index_add(self, dim: int, index: Any, src: Any) -> Tensor:
+    def index_add(self: Any, dim: int, index: Any, src: Any) -> Tensor:
         """self with the slices of src added at the indexed places of `dim`."""
         d = axis("index_add", dim, self.ndim)
         index = _index_tensor(index, self)
         known_bounds("index_add", index, self.shape[d])
-        return bridge.apply(ix.index_add, (self, index, bridge.cast(src, self.dtype)), d)  # type: ignore[arg-type]
+        return bridge.apply(ix.index_add, (self, index, bridge.cast(src, self.dtype)), d)
 
-    def take_along_dim(self, index: Any, dim: int) -> Tensor:
+    def take_along_dim(self: Any, index: Any, dim: int) -> Tensor:
         """gather with broadcasting of the other dimensions."""
         d = axis("take_along_dim", dim, self.ndim)
         rest_x = tuple(1 if i == d else s for i, s in enumerate(self.shape))
         rest_i = tuple(1 if i == d else s for i, s in enumerate(index.shape))
         both = broadcast("take_along_dim", rest_x, rest_i)
-        x: Any = self.expand(tuple(self.shape[d] if i == d else s for i, s in enumerate(both)))  # type: ignore[attr-defined]
+        x: Any = self.expand(tuple(self.shape[d] if i == d else s for i, s in enumerate(both)))
         return x.gather(
             d, index.expand(tuple(index.shape[d] if i == d else s for i, s in enumerate(both)))
-        )  # type: ignore[no-any-return]
+        )
 
-    def masked_fill(self, mask: Any, value: Any) -> Tensor:
+    def masked_fill(self: Any, mask: Any, value: Any) -> Tensor:
         """`value` where `mask` is true."""
-        return mask.where(value, self)  # type: ignore[no-any-return]
+        return mask.where(value, self)
 
 
 def _expanded(items: tuple[Any, ...], shape: tuple[int, ...]) -> list[Any]:
@@ -189,7 +185,8 @@ def _basic_then_advanced(x: Any, items: list[Any]) -> Any:
             drop.append(True)
         else:
             raise IndexRangeError(
-                f"cannot index with {type(item).__name__}; use ints, slices, None, ... or integer tensors"
+                f"cannot index with {type(item).__name__}; "
+                "use ints, slices, None, ... or integer tensors"
             )
         d += 1
     if flips:
@@ -204,7 +201,7 @@ def _basic_then_advanced(x: Any, items: list[Any]) -> Any:
 
 
 def _mask_indices(mask: Any, shape: tuple[int, ...]) -> list[Any]:
-    """A boolean mask as one index tensor a dimension. Reads the mask (its count decides a shape)."""
+    """A mask as one index tensor a dimension. Reads the mask: its count decides a shape."""
     from .creation import tensor
 
     if mask.shape != shape:

@@ -21,26 +21,19 @@ class Movement:
 
     __slots__ = ()
 
-    if TYPE_CHECKING:
-        shape: tuple[int, ...]
-        dtype: dt.DType
-        ndim: int
-        _node: Any
-        _ad: bool
-
-    def reshape(self, *shape: Any) -> Tensor:
+    def reshape(self: Any, *shape: Any) -> Tensor:
         """The same elements in row-major order under another shape; one size may be -1."""
         new = infer_reshape("reshape", self.shape, as_shape("reshape", shape))
         if new == self.shape:
-            return self  # type: ignore[return-value]
-        return bridge.apply(mv.reshape, (self,), new)  # type: ignore[arg-type]
+            return self
+        return bridge.apply(mv.reshape, (self,), new)
 
     view = reshape
 
-    def view_as(self, other: Any) -> Tensor:
+    def view_as(self: Any, other: Any) -> Tensor:
         return self.reshape(other.shape)
 
-    def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Tensor:
+    def flatten(self: Any, start_dim: int = 0, end_dim: int = -1) -> Tensor:
         """Join dimensions start_dim..end_dim into one."""
         if not self.ndim:
             return self.reshape((1,))
@@ -49,24 +42,25 @@ class Movement:
             raise ShapeError(f"flatten: start_dim {start_dim} comes after end_dim {end_dim}")
         return self.reshape((*self.shape[:a], prod(self.shape[a : b + 1]), *self.shape[b + 1 :]))
 
-    def unflatten(self, dim: int, sizes: Sequence[int]) -> Tensor:
+    def unflatten(self: Any, dim: int, sizes: Sequence[int]) -> Tensor:
         """Split one dimension into several; one size may be -1."""
         d = axis("unflatten", dim, self.ndim)
         inner = infer_reshape("unflatten", (self.shape[d],), tuple(sizes))
         return self.reshape((*self.shape[:d], *inner, *self.shape[d + 1 :]))
 
-    def permute(self, *dims: Any) -> Tensor:
+    def permute(self: Any, *dims: Any) -> Tensor:
         """Reorder dimensions."""
         order = tuple(axis("permute", d, self.ndim) for d in as_shape("permute", dims))
         if sorted(order) != list(range(self.ndim)):
             raise ShapeError(
-                f"permute: {order} must name each of the {self.ndim} dimensions of {self.shape} once"
+                f"permute: {order} must name each of the {self.ndim} dimensions "
+                f"of {self.shape} once"
             )
         if order == tuple(range(self.ndim)):
-            return self  # type: ignore[return-value]
-        return bridge.apply(mv.permute, (self,), order)  # type: ignore[arg-type]
+            return self
+        return bridge.apply(mv.permute, (self,), order)
 
-    def transpose(self, dim0: int, dim1: int) -> Tensor:
+    def transpose(self: Any, dim0: int, dim1: int) -> Tensor:
         """Swap two dimensions."""
         a, b = axis("transpose", dim0, self.ndim), axis("transpose", dim1, self.ndim)
         order = list(range(self.ndim))
@@ -76,7 +70,7 @@ class Movement:
 
     swapaxes = swapdims = transpose
 
-    def movedim(self, source: Any, destination: Any) -> Tensor:
+    def movedim(self: Any, source: Any, destination: Any) -> Tensor:
         """Move dimensions to new places; the others keep their order."""
         src = (source,) if isinstance(source, int) else tuple(source)
         dst = (destination,) if isinstance(destination, int) else tuple(destination)
@@ -90,25 +84,25 @@ class Movement:
     moveaxis = movedim
 
     @property
-    def T(self) -> Tensor:
+    def T(self: Any) -> Tensor:
         """All dimensions reversed."""
         return self.permute(tuple(reversed(range(self.ndim))))
 
     @property
-    def mT(self) -> Tensor:
+    def mT(self: Any) -> Tensor:
         """The last two dimensions swapped."""
         if self.ndim < 2:
             raise ShapeError(f"mT needs at least two dimensions, got {self.shape}")
         return self.transpose(-2, -1)
 
-    def t(self) -> Tensor:
+    def t(self: Any) -> Tensor:
         if self.ndim > 2:
             raise ShapeError(
                 f"t() takes at most two dimensions, got {self.shape}; use mT or permute"
             )
         return self.T
 
-    def expand(self, *shape: Any) -> Tensor:
+    def expand(self: Any, *shape: Any) -> Tensor:
         """Repeat size-1 dimensions (and new leading ones) without copying; -1 keeps a size."""
         new = list(as_shape("expand", shape))
         lead = len(new) - self.ndim
@@ -125,51 +119,51 @@ class Movement:
                     f"{self.shape[i - lead]}, only 1 can become {s}"
                 )
         if tuple(new) == self.shape:
-            return self  # type: ignore[return-value]
-        return bridge.apply(mv.expand, (self,), tuple(new))  # type: ignore[arg-type]
+            return self
+        return bridge.apply(mv.expand, (self,), tuple(new))
 
     broadcast_to = expand
 
-    def expand_as(self, other: Any) -> Tensor:
+    def expand_as(self: Any, other: Any) -> Tensor:
         return self.expand(other.shape)
 
-    def sum_to(self, shape: Shape) -> Tensor:
+    def sum_to(self: Any, shape: Shape) -> Tensor:
         """Sum over what broadcasting from `shape` repeated; the inverse of expand for gradients."""
         if self.shape == shape:
-            return self  # type: ignore[return-value]
+            return self
         lead = self.ndim - len(shape)
         dims = tuple(
             i for i in range(self.ndim) if i < lead or (shape[i - lead] == 1 and self.shape[i] != 1)
         )
-        out: Any = self.sum(dims, keepdim=True) if dims else self  # type: ignore[attr-defined]
-        return out.reshape(shape)  # type: ignore[no-any-return]
+        out: Any = self.sum(dims, keepdim=True) if dims else self
+        return out.reshape(shape)
 
-    def squeeze(self, dim: Any = None) -> Tensor:
+    def squeeze(self: Any, dim: Any = None) -> Tensor:
         """Drop dimensions of size 1: all, or those named (others are left)."""
         dims = axes("squeeze", dim, self.ndim)
         return self.reshape(tuple(s for i, s in enumerate(self.shape) if s != 1 or i not in dims))
 
-    def unsqueeze(self, dim: int) -> Tensor:
+    def unsqueeze(self: Any, dim: int) -> Tensor:
         """Insert a dimension of size 1."""
         d = axis("unsqueeze", dim, self.ndim + 1)
         return self.reshape((*self.shape[:d], 1, *self.shape[d:]))
 
-    def flip(self, *dims: Any) -> Tensor:
+    def flip(self: Any, *dims: Any) -> Tensor:
         """Reverse the order along dimensions."""
         which = axes("flip", as_shape("flip", dims), self.ndim)
-        return bridge.apply(mv.flip, (self,), which) if which else self  # type: ignore
+        return bridge.apply(mv.flip, (self,), which) if which else self
 
-    def slice_axis(self, dim: int, start: int, size: int, step: int = 1) -> Tensor:
-        """`size` elements along one dimension from `start`, every `step`th; bounds are the caller's."""
+    def slice_axis(self: Any, dim: int, start: int, size: int, step: int = 1) -> Tensor:
+        """`size` elements along a dimension from `start`, every `step`th; the caller checks."""
         d = axis("slice", dim, self.ndim)
         if start == 0 and step == 1 and size == self.shape[d]:
-            return self  # type: ignore[return-value]
+            return self
         starts = tuple(start if i == d else 0 for i in range(self.ndim))
         steps = tuple(step if i == d else 1 for i in range(self.ndim))
         sizes = tuple(size if i == d else s for i, s in enumerate(self.shape))
-        return bridge.apply(mv.slice_, (self,), mv.SliceAttrs(sizes, steps), starts)  # type: ignore[arg-type]
+        return bridge.apply(mv.slice_, (self,), mv.SliceAttrs(sizes, steps), starts)
 
-    def narrow(self, dim: int, start: int, length: int) -> Tensor:
+    def narrow(self: Any, dim: int, start: int, length: int) -> Tensor:
         d = axis("narrow", dim, self.ndim)
         n = self.shape[d]
         start = start + n if start < 0 else start
@@ -179,12 +173,12 @@ class Movement:
             )
         return self.slice_axis(d, start, length)
 
-    def pad_strided(self, shape: Shape, steps: Shape, starts: tuple[Any, ...]) -> Tensor:
-        """Zeros of `shape` with this tensor's elements at start + i * step (the gradient of a slice)."""
+    def pad_strided(self: Any, shape: Shape, steps: Shape, starts: tuple[Any, ...]) -> Tensor:
+        """Zeros of `shape` with this tensor at start + i * step (the gradient of a slice)."""
         attrs = mv.PadAttrs(tuple(shape), tuple(steps))
-        return bridge.apply(mv.pad, (self,), attrs, (*starts, self._zero()))  # type: ignore[arg-type]
+        return bridge.apply(mv.pad, (self,), attrs, (*starts, self._zero()))
 
-    def unpad(self, shape: Shape, steps: Shape, lows: tuple[Any, ...]) -> Tensor:
+    def unpad(self: Any, shape: Shape, steps: Shape, lows: tuple[Any, ...]) -> Tensor:
         """The elements that `pad` placed at low + i * step; what it dropped comes back as zero."""
         if all(
             lo >= 0 and lo + (n - 1) * st < m
@@ -192,7 +186,7 @@ class Movement:
         ):
             return bridge.apply(
                 mv.slice_, (self,), mv.SliceAttrs(tuple(shape), tuple(steps)), tuple(lows)
-            )  # type: ignore[arg-type]
+            )
         if any(st != 1 for st in steps):
             # Strided and cropped: cover the missing places with zeros first.
             lo = tuple(max(0, -x) for x in lows)
@@ -202,30 +196,30 @@ class Movement:
             )
             wide: Any = bridge.apply(
                 mv.pad, (self,), mv.PadAttrs(size, (1,) * self.ndim), (*lo, self._zero())
-            )  # type: ignore[arg-type]
-            return wide.unpad(shape, steps, tuple(x + a for x, a in zip(lows, lo, strict=True)))  # type: ignore[no-any-return]
+            )
+            return wide.unpad(shape, steps, tuple(x + a for x, a in zip(lows, lo, strict=True)))
         attrs = mv.PadAttrs(tuple(shape), (1,) * self.ndim)
-        return bridge.apply(mv.pad, (self,), attrs, (*[-x for x in lows], self._zero()))  # type: ignore[arg-type]
+        return bridge.apply(mv.pad, (self,), attrs, (*[-x for x in lows], self._zero()))
 
-    def _zero(self) -> Any:
+    def _zero(self: Any) -> Any:
         return 0.0 if self.dtype.is_float else 0
 
-    def pad_constant(self, widths: Sequence[tuple[int, int]], value: Any = 0) -> Tensor:
-        """Add (before, after) elements of `value` per dimension; negative widths crop (numpy's order)."""
+    def pad_constant(self: Any, widths: Sequence[tuple[int, int]], value: Any = 0) -> Tensor:
+        """Add (before, after) elements of `value` a dimension, first to last; negatives crop."""
         if len(widths) != self.ndim:
             raise ShapeError(
                 f"pad: {len(widths)} pairs of widths for {self.ndim} dimensions of {self.shape}"
             )
         if all(w == (0, 0) for w in widths):
-            return self  # type: ignore[return-value]
+            return self
         sizes = tuple(s + a + b for s, (a, b) in zip(self.shape, widths, strict=True))
         if min(sizes, default=0) < 0:
             raise ShapeError(f"pad: widths {tuple(widths)} leave a negative size of {self.shape}")
         value = float(value) if self.dtype.is_float else int(value)
         attrs = mv.PadAttrs(sizes, (1,) * self.ndim)
-        return bridge.apply(mv.pad, (self,), attrs, (*[a for a, _ in widths], value))  # type: ignore[arg-type]
+        return bridge.apply(mv.pad, (self,), attrs, (*[a for a, _ in widths], value))
 
-    def split(self, size: Any, dim: int = 0) -> tuple[Tensor, ...]:
+    def split(self: Any, size: Any, dim: int = 0) -> tuple[Tensor, ...]:
         """Pieces of `size` (the last may be smaller), or of the listed sizes, along a dimension."""
         d = axis("split", dim, self.ndim)
         n = self.shape[d]
@@ -237,7 +231,8 @@ class Movement:
             sizes = list(size)
             if sum(sizes) != n:
                 raise ShapeError(
-                    f"split: sizes {sizes} add up to {sum(sizes)}, dimension {dim} of {self.shape} is {n}"
+                    f"split: sizes {sizes} add up to {sum(sizes)}, "
+                    f"dimension {dim} of {self.shape} is {n}"
                 )
         out, start = [], 0
         for s in sizes:
@@ -245,17 +240,17 @@ class Movement:
             start += s
         return tuple(out)
 
-    def chunk(self, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
+    def chunk(self: Any, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
         """At most `chunks` pieces of equal size (the last may be smaller)."""
         n = self.shape[axis("chunk", dim, self.ndim)]
         return self.split(max(1, -(-n // chunks)), dim)
 
-    def unbind(self, dim: int = 0) -> tuple[Tensor, ...]:
+    def unbind(self: Any, dim: int = 0) -> tuple[Tensor, ...]:
         """The slices along a dimension, which is dropped."""
         d = axis("unbind", dim, self.ndim)
         return tuple(self.slice_axis(d, i, 1).squeeze(d) for i in range(self.shape[d]))
 
-    def repeat(self, *sizes: Any) -> Tensor:
+    def repeat(self: Any, *sizes: Any) -> Tensor:
         """Tile the tensor (torch's repeat, numpy's tile)."""
         reps = as_shape("repeat", sizes)
         lead = len(reps) - self.ndim
@@ -266,64 +261,64 @@ class Movement:
         shape = (1,) * lead + self.shape
         wide: Any = self.reshape(tuple(x for s in shape for x in (1, s)))
         wide = wide.expand(tuple(x for r, s in zip(reps, shape, strict=True) for x in (r, s)))
-        return wide.reshape(tuple(r * s for r, s in zip(reps, shape, strict=True)))  # type: ignore[no-any-return]
+        return wide.reshape(tuple(r * s for r, s in zip(reps, shape, strict=True)))
 
     tile = repeat
 
-    def repeat_interleave(self, repeats: int, dim: int) -> Tensor:
+    def repeat_interleave(self: Any, repeats: int, dim: int) -> Tensor:
         """Each element `repeats` times in a row."""
         d = axis("repeat_interleave", dim, self.ndim)
         wide: Any = self.unsqueeze(d + 1)
         wide = wide.expand((*self.shape[: d + 1], repeats, *self.shape[d + 1 :]))
-        return wide.reshape((*self.shape[:d], self.shape[d] * repeats, *self.shape[d + 1 :]))  # type: ignore[no-any-return]
+        return wide.reshape((*self.shape[:d], self.shape[d] * repeats, *self.shape[d + 1 :]))
 
-    def roll(self, shifts: int, dim: int) -> Tensor:
+    def roll(self: Any, shifts: int, dim: int) -> Tensor:
         """Rotate along a dimension."""
         d = axis("roll", dim, self.ndim)
         n = self.shape[d]
         if n == 0 or shifts % n == 0:
-            return self  # type: ignore[return-value]
+            return self
         k = shifts % n
         return cat([self.slice_axis(d, n - k, k), self.slice_axis(d, 0, n - k)], d)
 
-    def contiguous(self) -> Tensor:
-        return self  # type: ignore[return-value]
+    def contiguous(self: Any) -> Tensor:
+        return self
 
-    def clone(self) -> Tensor:
+    def clone(self: Any) -> Tensor:
         """A copy of its own (gradients flow)."""
         from ..ops.elementwise import copy
 
-        return bridge.apply(copy, (self,))  # type: ignore[arg-type]
+        return bridge.apply(copy, (self,))
 
-    def _triangle(self, diagonal: int, keep_lower: bool) -> Any:
+    def _triangle(self: Any, diagonal: int, keep_lower: bool) -> Any:
         from .creation import arange
 
         if self.ndim < 2:
             raise ShapeError(f"tril and triu need at least two dimensions, got {self.shape}")
         rows, cols = self.shape[-2:]
-        dev = self.device  # type: ignore[attr-defined]
+        dev = self.device
         r = arange(rows, device=dev).reshape(rows, 1)
         c = arange(cols, device=dev).reshape(1, cols)
         keep = c <= r + diagonal if keep_lower else c >= r + diagonal
         return keep.where(self, False if self.dtype.kind == "b" else 0)
 
-    def tril(self, diagonal: int = 0) -> Tensor:
+    def tril(self: Any, diagonal: int = 0) -> Tensor:
         """The lower triangle of the last two dimensions; zero above."""
-        return self._triangle(diagonal, True)  # type: ignore[no-any-return]
+        return self._triangle(diagonal, True)
 
-    def triu(self, diagonal: int = 0) -> Tensor:
+    def triu(self: Any, diagonal: int = 0) -> Tensor:
         """The upper triangle of the last two dimensions; zero below."""
-        return self._triangle(diagonal, False)  # type: ignore[no-any-return]
+        return self._triangle(diagonal, False)
 
-    def zeros_of(self, shape: Shape, dtype: Any = None) -> Tensor:
+    def zeros_of(self: Any, shape: Shape, dtype: Any = None) -> Tensor:
         """Zeros on this tensor's device."""
         return self._filled(0, shape, dtype)
 
-    def ones_of(self, shape: Shape, dtype: Any = None) -> Tensor:
+    def ones_of(self: Any, shape: Shape, dtype: Any = None) -> Tensor:
         """Ones on this tensor's device."""
         return self._filled(1, shape, dtype)
 
-    def _filled(self, value: Any, shape: Shape, dtype: Any) -> Any:
+    def _filled(self: Any, value: Any, shape: Shape, dtype: Any) -> Any:
         t: Any = bridge.constant(type(self), value, dtype or self.dtype, self._node.backend)
         return t.expand(shape)
 

@@ -60,22 +60,17 @@ class Reduction:
 
     __slots__ = ()
 
-    if TYPE_CHECKING:
-        dtype: dt.DType
-        shape: tuple[int, ...]
-        ndim: int
-
-    def sum(self, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
+    def sum(self: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
         """Sum; integers and booleans sum in int32 on every device."""
-        x = self if dtype is None else bridge.cast(self, dt.dtype_of(dtype))  # type: ignore[arg-type]
+        x = self if dtype is None else bridge.cast(self, dt.dtype_of(dtype))
         return _reduce(x, rd.sum_, dim, keepdim)
 
-    def prod(self, dim: Any = None, keepdim: bool = False) -> Tensor:
-        x = bridge.cast(self, dt.int32) if self.dtype.kind == "b" else self  # type: ignore[arg-type]
+    def prod(self: Any, dim: Any = None, keepdim: bool = False) -> Tensor:
+        x = bridge.cast(self, dt.int32) if self.dtype.kind == "b" else self
         return _reduce(x, rd.prod, dim, keepdim)
 
-    def mean(self, dim: Any = None, keepdim: bool = False) -> Tensor:
-        """Arithmetic mean; NaN over nothing. Raises DTypeError for integers (convert first, as torch)."""
+    def mean(self: Any, dim: Any = None, keepdim: bool = False) -> Tensor:
+        """Arithmetic mean; NaN over nothing. Raises DTypeError for integers, as torch."""
         if not self.dtype.is_float:
             raise DTypeError(
                 f"mean takes floats, got {self.dtype.name}; convert first: x.float().mean()"
@@ -86,9 +81,13 @@ class Reduction:
         return self.sum(dim, keepdim) / float(n)
 
     def var(
-        self, dim: Any = None, correction: float = 1, keepdim: bool = False, unbiased: Any = None
+        self: Any,
+        dim: Any = None,
+        correction: float = 1,
+        keepdim: bool = False,
+        unbiased: Any = None,
     ) -> Tensor:
-        """Variance about the mean with n - correction degrees of freedom (two passes: no cancellation)."""
+        """Variance about the mean with n - correction degrees of freedom, in two passes."""
         if unbiased is not None:
             correction = 1 if unbiased else 0
         if not self.dtype.is_float:
@@ -99,99 +98,103 @@ class Reduction:
         n = 1
         for i in dims:
             n *= self.shape[i]
-        centred = self - self.mean(dims, keepdim=True)  # type: ignore[operator]
+        centred = self - self.mean(dims, keepdim=True)
         free = n - correction
         total = (centred * centred).sum(dims, keepdim)
         return total / float(free) if free > 0 else total * float("nan")
 
     def std(
-        self, dim: Any = None, correction: float = 1, keepdim: bool = False, unbiased: Any = None
+        self: Any,
+        dim: Any = None,
+        correction: float = 1,
+        keepdim: bool = False,
+        unbiased: Any = None,
     ) -> Tensor:
         """Square root of the variance."""
         return self.var(dim, correction, keepdim, unbiased).sqrt()
 
-    def amax(self, dim: Any = None, keepdim: bool = False) -> Tensor:
+    def amax(self: Any, dim: Any = None, keepdim: bool = False) -> Tensor:
         """Maximum; NaN propagates; ties share the gradient. Raises ShapeError over nothing."""
         return _extreme(self, rd.amax, dim, keepdim)
 
-    def amin(self, dim: Any = None, keepdim: bool = False) -> Tensor:
+    def amin(self: Any, dim: Any = None, keepdim: bool = False) -> Tensor:
         return _extreme(self, rd.amin, dim, keepdim)
 
-    def max(self, dim: Any = None, keepdim: bool = False) -> Any:
-        """Without dim the maximum; with a dim (values, indices); with a tensor the element-wise maximum."""
+    def max(self: Any, dim: Any = None, keepdim: bool = False) -> Any:
+        """The maximum; with a dim (values, indices); with a tensor the element-wise maximum."""
         if hasattr(dim, "_node"):
-            return self.maximum(dim)  # type: ignore[attr-defined]
+            return self.maximum(dim)
         if dim is None:
             return self.amax()
         return _with_position(self, "max", rd.argmax, dim, keepdim)
 
-    def min(self, dim: Any = None, keepdim: bool = False) -> Any:
-        """Without dim the minimum; with a dim (values, indices); with a tensor the element-wise minimum."""
+    def min(self: Any, dim: Any = None, keepdim: bool = False) -> Any:
+        """The minimum; with a dim (values, indices); with a tensor the element-wise minimum."""
         if hasattr(dim, "_node"):
-            return self.minimum(dim)  # type: ignore[attr-defined]
+            return self.minimum(dim)
         if dim is None:
             return self.amin()
         return _with_position(self, "min", rd.argmin, dim, keepdim)
 
-    def argmax(self, dim: Any = None, keepdim: bool = False) -> Tensor:
+    def argmax(self: Any, dim: Any = None, keepdim: bool = False) -> Tensor:
         """Position of the maximum (int32), flat without dim; the first of equals; a NaN wins."""
-        x = bridge.cast(self, dt.int32) if self.dtype.kind == "b" else self  # type: ignore[arg-type]
+        x = bridge.cast(self, dt.int32) if self.dtype.kind == "b" else self
         _nonempty(x, "argmax", axes("argmax", dim, self.ndim))
         return _reduce(x, rd.argmax, dim, keepdim)
 
-    def argmin(self, dim: Any = None, keepdim: bool = False) -> Tensor:
-        x = bridge.cast(self, dt.int32) if self.dtype.kind == "b" else self  # type: ignore[arg-type]
+    def argmin(self: Any, dim: Any = None, keepdim: bool = False) -> Tensor:
+        x = bridge.cast(self, dt.int32) if self.dtype.kind == "b" else self
         _nonempty(x, "argmin", axes("argmin", dim, self.ndim))
         return _reduce(x, rd.argmin, dim, keepdim)
 
-    def any(self, dim: Any = None, keepdim: bool = False) -> Tensor:
-        return _reduce(bridge.cast(self, dt.bool_), rd.any_, dim, keepdim)  # type: ignore[arg-type]
+    def any(self: Any, dim: Any = None, keepdim: bool = False) -> Tensor:
+        return _reduce(bridge.cast(self, dt.bool_), rd.any_, dim, keepdim)
 
-    def all(self, dim: Any = None, keepdim: bool = False) -> Tensor:
-        return _reduce(bridge.cast(self, dt.bool_), rd.all_, dim, keepdim)  # type: ignore[arg-type]
+    def all(self: Any, dim: Any = None, keepdim: bool = False) -> Tensor:
+        return _reduce(bridge.cast(self, dt.bool_), rd.all_, dim, keepdim)
 
-    def cumsum(self, dim: int) -> Tensor:
+    def cumsum(self: Any, dim: int) -> Tensor:
         """Running sum along a dimension."""
-        x = bridge.cast(self, rd.sum_.dtype(None, self.dtype))  # type: ignore[arg-type]
+        x = bridge.cast(self, rd.sum_.dtype(None, self.dtype))
         return bridge.apply(ix.cumsum, (x,), axis("cumsum", dim, self.ndim)) if self.ndim else x
 
-    def logsumexp(self, dim: Any = None, keepdim: bool = False) -> Tensor:
+    def logsumexp(self: Any, dim: Any = None, keepdim: bool = False) -> Tensor:
         """log(sum(exp(x))) without overflow."""
         top = self.amax(dim, keepdim=True).detach()
         top = top.isfinite().where(top, 0.0)
-        out = (self - top).exp().sum(dim, keepdim=True).log() + top  # type: ignore[operator]
+        out = (self - top).exp().sum(dim, keepdim=True).log() + top
         if keepdim:
-            return out  # type: ignore[no-any-return]
+            return out
         return out.reshape(
             tuple(s for i, s in enumerate(self.shape) if i not in axes("logsumexp", dim, self.ndim))
-        )  # type: ignore[no-any-return]
+        )
 
-    def softmax(self, dim: int) -> Tensor:
+    def softmax(self: Any, dim: int) -> Tensor:
         """exp(x) normalised to sum 1 along `dim`."""
-        x = bridge.need_float("softmax", self)  # type: ignore[arg-type]
+        x = bridge.need_float("softmax", self)
         e = (x - x.amax(dim, keepdim=True).detach()).exp()
         return e / e.sum(dim, keepdim=True)
 
-    def log_softmax(self, dim: int) -> Tensor:
+    def log_softmax(self: Any, dim: int) -> Tensor:
         """log(softmax(x)) without overflow or lost digits."""
-        x = bridge.need_float("log_softmax", self)  # type: ignore[arg-type]
+        x = bridge.need_float("log_softmax", self)
         x = x - x.amax(dim, keepdim=True).detach()
         return x - x.exp().sum(dim, keepdim=True).log()
 
     # -- matrix products --------------------------------------------------------------------------
-    def matmul(self, other: Any) -> Tensor:
-        """Matrix product with numpy's rules for vectors and batches. Raises ShapeError naming both shapes."""
+    def matmul(self: Any, other: Any) -> Tensor:
+        """Matrix product with numpy's rules for vectors and batches. Raises ShapeError."""
         return _matmul(self, other)
 
-    def __matmul__(self, other: Any) -> Tensor:
+    def __matmul__(self: Any, other: Any) -> Tensor:
         return _matmul(self, other)
 
-    def __rmatmul__(self, other: Any) -> Tensor:
-        return _matmul(self._coerce(other), self)  # type: ignore[attr-defined]
+    def __rmatmul__(self: Any, other: Any) -> Tensor:
+        return _matmul(self._coerce(other), self)
 
     mm = bmm = matmul
 
-    def dot(self, other: Any) -> Tensor:
+    def dot(self: Any, other: Any) -> Tensor:
         """Inner product of two vectors."""
         if self.ndim != 1 or other.ndim != 1:
             raise ShapeError(

@@ -1,7 +1,7 @@
 """The Tensor: a handle on a node, its device face and its place on the tape.
 
-Owns: reading values, autodiff entry points, in-place assignment, operators. Methods by theme are in the
-mixins of this package. Must not know: backends beyond their interface.
+Owns: reading values, autodiff entry points, in-place assignment, operators. Methods by theme are in
+the mixins of this package. Must not know: backends beyond their interface.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ from .reduction import Reduction
 
 
 class Tensor(Arithmetic, Reduction, Movement, Indexing):
-    """An n-dimensional array on a device. Made by wb.tensor, wb.zeros, ... and by ops; computed when read."""
+    """An n-dimensional array on a device, made by wb.tensor, wb.zeros, ... and by ops.
+
+    Computed when it is read.
+    """
 
     __slots__ = ("__weakref__", "_ad", "_fn", "_node", "_requires", "_version", "grad", "name")
     __array_priority__ = 1000
@@ -60,7 +63,7 @@ class Tensor(Arithmetic, Reduction, Movement, Indexing):
         return (self._node,)
 
     def _coerce(self, value: Any) -> Tensor | None:
-        """Arrays, lists and numpy scalars as constants on this tensor's device; None for anything else."""
+        """Arrays, lists and numpy scalars as constants on this tensor's device; else None."""
         if isinstance(value, Tensor):
             return value
         if isinstance(value, np.generic):
@@ -142,11 +145,11 @@ class Tensor(Arithmetic, Reduction, Movement, Indexing):
             node.backend.realise((node,))
 
     def numpy(self) -> NDArray[Any]:
-        """The values as a fresh numpy array. Computes what is pending; raises what computing raised."""
+        """The values as a fresh array. Computes what is pending; raises what computing raised."""
         self._realise()
         node = self._node
         node.backend.check_open()
-        return node.backend.run_sync(node.backend.to_host(node.store, node.shape, node.dtype))  # type: ignore[no-any-return]
+        return node.backend.run_sync(node.backend.to_host(node.store, node.shape, node.dtype))
 
     async def numpy_async(self) -> NDArray[Any]:
         """`numpy()` for programs that must not block (a browser without stack switching)."""
@@ -154,7 +157,7 @@ class Tensor(Arithmetic, Reduction, Movement, Indexing):
         if node.store is None:
             await node.backend.realise_async((node,))
         node.backend.check_open()
-        return await node.backend.to_host(node.store, node.shape, node.dtype)  # type: ignore[no-any-return]
+        return await node.backend.to_host(node.store, node.shape, node.dtype)
 
     def item(self) -> Any:
         """The only element as a Python number. Raises ShapeError when there are more."""
@@ -278,7 +281,7 @@ class Tensor(Arithmetic, Reduction, Movement, Indexing):
         return self._fn is None or type(self._fn) is Leaf
 
     def requires_grad_(self, requires_grad: Any = True) -> Tensor:
-        """Make this a leaf whose `.grad` backward fills. Raises DTypeError for integers and booleans.
+        """Make this a leaf whose `.grad` backward fills. Raises DTypeError unless it is a float.
 
         On a plain device the wish is noted and takes effect after `.to(device.autodiff())`.
         """
@@ -303,13 +306,13 @@ class Tensor(Arithmetic, Reduction, Movement, Indexing):
     ) -> None:
         """Add the gradient of this tensor to `.grad` of every leaf it came from.
 
-        The tape is freed unless `retain_graph`; a second call raises GradError. Raises GradError on a
-        plain device and for a tensor of more than one element without `gradient`.
+        The tape is freed unless `retain_graph`; a second call raises GradError. Raises GradError on
+        a plain device and for a tensor of more than one element without `gradient`.
         """
         if not self._ad:
             raise GradError(
-                f"backward on plain device {self.device}: it records no gradients; create the model and its "
-                "inputs on device.autodiff(), or use wb.grad(f)"
+                f"backward on plain device {self.device}: it records no gradients; create the "
+                "model and its inputs on device.autodiff(), or use wb.grad(f)"
             )
         if self._fn is None:
             raise GradError(
@@ -423,7 +426,7 @@ def _unpickle(values: NDArray[Any], dtype: str, device: str, requires: bool) -> 
 
 
 def eval(*tensors: Any) -> None:
-    """Compute tensors now (and everything else pending on their devices). Accepts nested lists and dicts.
+    """Compute tensors (lists, dicts of them) now, and everything else pending on their devices.
 
     Submits the work; reading a value waits for it, `device.synchronize()` waits for all.
     """

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def _landing(t: Any, device: Device) -> dt.DType:
-    """The dtype a value has on a device: its own, or the 32-bit one where the device lacks 64 bits."""
+    """The dtype a value has on a device: its own, or 32 bits where the device lacks 64."""
     narrow = {dt.int64: dt.int32, dt.float64: dt.float32}
     d: dt.DType = t.dtype
     if d not in device.backend.dtypes:
@@ -34,7 +34,8 @@ def _landed(t: Any, host: Any, d: dt.DType, device: Device) -> Any:
         info = np.iinfo(d.np)
         if bounds[0] < info.min or bounds[1] > info.max:
             raise ValueRangeError(
-                f"to {device}: {bounds[1]} does not fit {d.name}, which the device has for {t.dtype.name}"
+                f"to {device}: {bounds[1]} does not fit {d.name}, which the device has "
+                f"for {t.dtype.name}"
             )
     store = device.backend.from_host(np.ascontiguousarray(host, d.np).reshape(t.shape), d)
     store.bounds = bounds
