@@ -24,7 +24,7 @@ def main() -> None:
     context = sys.argv[1] if len(sys.argv) > 1 else "worker"
     name, data = wheel()
     print(f"{'wheel ' + name + ', KB':52} {len(data) / 1000:10.1f}")
-    with Session(context, folders=("tests", "benchmarks")) as browser:
+    with Session(context, folders=("tests", "examples", "benchmarks")) as browser:
         for part, milliseconds in browser.times.items():
             print(f"{'load ' + part + ', ms':52} {milliseconds:10.1f}")
         browser.python("sys.path.insert(0, wgburn_folder + '/benchmarks')")

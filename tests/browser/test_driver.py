@@ -159,6 +159,22 @@ async def test_thousand_dispatches_in_one_submit_in_order():
         assert driver.stats.dispatches == n and driver.stats.submits == 1
 
 
+async def test_many_bind_groups():
+    async with opened() as driver:
+        buffers, params, commands, block, expected = await add_setup(driver)
+        bindings = [(buffer, 0, 4000) for buffer in buffers]
+        for _ in range(3):
+            groups = [driver.create_bind_group("rrw", 16, bindings, params) for _ in range(200)]
+            plan = np.repeat(commands, len(groups), axis=0)
+            plan[:, 1] = groups
+            driver.submit(plan, (params, 0, memoryview(block)))
+            result = await read(driver, buffers[2], np.float32, 1000)
+            np.testing.assert_array_equal(result, expected)
+            for group in groups:
+                driver.destroy_bind_group(group)
+        assert driver.stats.bind_groups_alive == driver.bridge_counts()["groups"] == 1
+
+
 async def test_everything_queued_crosses_with_the_submit():
     async with opened() as driver:
         (_, _, out), params, commands, block, expected = await add_setup(driver)
@@ -214,6 +230,8 @@ async def test_faults_of_a_plan_are_found_before_it_is_sent():
         plan = np.concatenate([commands, commands])
         for column, value, words in (
             (0, 99, ("launch 1", "pipeline 99")),
+            (0, 0xFFFFFFFF, ("launch 1", "pipeline 4294967295")),
+            (1, 0xFFFFFFFF, ("launch 1", "bind group 4294967295")),
             (1, 99, ("launch 1", "'add'", "bind group 99")),
             (0, chain, ("launch 1", "'chain'", "'rrw'")),
             (2, 128, ("'add'", "params_offset 128")),

@@ -50,7 +50,7 @@ class Session:
         context: str = "worker",
         webgpu: str = "swiftshader",
         packages: tuple[str, ...] = (),
-        folders: tuple[str, ...] = ("tests",),
+        folders: tuple[str, ...] = ("tests", "examples"),
         mounts: Mapping[str, Path | bytes] | None = None,
     ) -> None:
         name, data = wheel()

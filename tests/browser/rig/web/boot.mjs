@@ -33,7 +33,7 @@ async function load() {
   await pyodide.runPythonAsync(`
 import os, sys
 os.chdir(wgburn_folder)
-sys.path[:0] = [wgburn_folder + "/tests"]
+sys.path[:0] = [wgburn_folder + "/tests", wgburn_folder + "/examples"]
 `);
   lap('files');
   globalThis.rig = {
