@@ -65,6 +65,7 @@ def _version(package: str) -> str | None:
 def _device(found: DeviceInfo) -> dict[str, Any]:
     return {
         "kind": found.kind,
+        "index": found.index,
         "name": found.name,
         "backend": found.backend,
         "adapter_type": found.adapter_type,
@@ -92,7 +93,8 @@ def _lines(facts: dict[str, Any]) -> Iterator[str]:
 
 def _device_lines(device: dict[str, Any]) -> Iterator[str]:
     state = "available" if device["available"] else f"NOT AVAILABLE: {device['reason']}"
-    yield f"{device['kind']}: {device['name'] or '-'}: {state}"
+    place = f"{device['kind']}:{device['index']}" if device["kind"] == "wgpu" else device["kind"]
+    yield f"{place}: {device['name'] or 'no adapter'}: {state}"
     if not device["available"]:
         return
     what = [device["backend"], device["adapter_type"], device["fingerprint"]]
