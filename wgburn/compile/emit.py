@@ -29,6 +29,10 @@ class NeedsBuffer(Exception):
         self.node = node
 
 
+class Misplaced(Exception):  # noqa: N818 - control flow: the kernel cannot hold this node
+    """A value computed inside the kernel is read at another place than where it is."""
+
+
 @dataclass(frozen=True)
 class Source:
     """Memory that holds a node's values: dense unless strides are given."""
@@ -60,6 +64,8 @@ class Emitter:
     lines: list[str] = field(default_factory=list)
     variables: dict[int, str] = field(default_factory=dict)  # index variables beyond the loop's
     nodes: list[int] = field(default_factory=list)  # nodes computed here
+    #: Nodes whose value is a variable of the kernel: where it holds (a row-major position), its name.
+    specials: dict[int, tuple[Form, str]] = field(default_factory=dict)
     _memo: dict[Any, str] = field(default_factory=dict)
     _scalars: dict[int, str] = field(default_factory=dict)
     _counter: int = 0
@@ -105,7 +111,18 @@ class Emitter:
             found = self._memo[key] = self._emit(i, coords)
         return found
 
+    def scope(self) -> list[str]:
+        """Start a new WGSL scope: names of the old one are not visible. Returns its statements."""
+        self.lines = []
+        self._memo.clear()
+        return self.lines
+
     def _emit(self, i: int, coords: Coords) -> str:
+        special = self.specials.get(i)
+        if special is not None:
+            if linear(coords, dense_strides(self.graph.nodes[i].shape)) != special[0]:
+                raise Misplaced(i)
+            return special[1]
         source = self.sources.get(i)
         if source is not None:
             strides = source.strides or dense_strides(self.graph.nodes[i].shape)
@@ -156,6 +173,11 @@ class Emitter:
     def _at(self, src: int, position: Form) -> str:
         """Node `src` at a row-major position (which passes through a chain of reshapes unchanged)."""
         inner = self.graph.nodes[src]
+        special = self.specials.get(src)
+        if special is not None:
+            if position != special[0]:
+                raise Misplaced(src)
+            return special[1]
         source = self.sources.get(src)
         if source is not None and source.strides is None:
             return self._load(source, position.shifted(source.offset))

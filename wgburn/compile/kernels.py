@@ -1,17 +1,18 @@
-"""Kernels that are made from expressions: elementwise groups and reductions.
+"""Kernels that are made from expressions: elementwise groups, row kernels, epilogues.
 
-Owns: the loops around emitted expressions, how a reduction is spread over threads and workgroups. Must
-not know: which nodes get a buffer (lower.py decides), heavy kernels (templates.py).
+Owns: the loops around emitted expressions, how reductions are spread over threads and workgroups. Must
+not know: which nodes go together (group.py), heavy kernels' texts (templates.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple
 
 from ..core.dtype import DType
-from .affine import Coords, Form
+from .affine import NOWHERE, Coords, Form
 from .emit import WGSL_TYPE, Emitter, Param
 from .program import Binding, Loops, Step, assemble, collapse, fill_forms, load_function, stored
 
@@ -23,48 +24,48 @@ SHORT = 64
 #: Threads that keep a GPU busy.
 BUSY = 16384
 
+DtypeOf = Callable[[int], DType]
+
 
 class Output(NamedTuple):
+    """A value a kernel stores, and where (a dense buffer; `form` where not at the loop's own index)."""
+
     buffer: int
     dtype: DType
+    value: str
+    form: Form | None = None
 
 
-def _linear_id(lanes: int) -> str:
-    return f"let i = (wid.x + wid.y * nwg.x) * {lanes}u + lid;"
-
-
-def _bindings(
-    emitter: Emitter, outputs: Sequence[Output], dtype_of: Callable[[int], DType]
-) -> tuple[list[Binding], str]:
-    """Bindings in order (reads, then writes) and the load functions."""
+def bind(
+    emitter: Emitter, outputs: Sequence[Output], dtype_of: DtypeOf, prefix: str = "ld"
+) -> tuple[list[Binding], list[str], dict[int, int]]:
+    """Bindings (reads, then writes), load functions, binding numbers by buffer."""
     written = {o.buffer for o in outputs}
     bindings = [Binding(b, dtype_of(b), b in written) for b in emitter.loads]
-    functions = [load_function(k, k, b.dtype) for k, b in enumerate(bindings)]
-    have = {b.buffer for b in bindings}
-    bindings += [Binding(o.buffer, o.dtype, True) for o in outputs if o.buffer not in have]
-    return bindings, "\n".join(functions)
+    functions = [load_function(k, k, b.dtype, prefix) for k, b in enumerate(bindings)]
+    for o in outputs:
+        if o.buffer not in [b.buffer for b in bindings]:
+            bindings.append(Binding(o.buffer, o.dtype, True))
+    return bindings, functions, {b.buffer: k for k, b in enumerate(bindings)}
 
 
 def elementwise(
     name: str,
     emitter: Emitter,
     shape: tuple[int, ...],
-    values: Sequence[str],
     outputs: Sequence[Output],
-    dtype_of: Callable[[int], DType],
+    dtype_of: DtypeOf,
     why: str,
     ops: tuple[str, ...],
 ) -> Step:
-    """One thread an element (four elements of 8 bits: they share a word) of `shape`; every output is dense."""
+    """One thread an element (four elements of 8 bits: they share a word) of `shape`."""
     n = prod(shape)
     dims = collapse(shape, range(len(shape)), emitter.forms)
     loops = Loops()
     decode = loops.decode("i", dims, "c")
-    bindings, functions = _bindings(emitter, outputs, dtype_of)
-    number = {b.buffer: k for k, b in enumerate(bindings)}
-    packed = any(o.dtype.bits == 8 for o in outputs)
+    bindings, functions, number = bind(emitter, outputs, dtype_of)
     body = [*decode, *emitter.lines]
-    if packed:
+    if any(o.dtype.bits == 8 for o in outputs):
         (out,) = outputs
         main = [
             "let w = (wid.x + wid.y * nwg.x) * 64u + lid;",
@@ -74,204 +75,230 @@ def elementwise(
             "let i = w * 4u + lane;",
             "if (i >= P.n) { break; }",
             *body,
-            f"word |= (u32({values[0]}) & 255u) << (lane * 8u);",
+            f"word |= (u32({out.value}) & 255u) << (lane * 8u);",
             "}",
             f"b{number[out.buffer]}[w] = word;",
         ]
         threads = -(-n // 4)
     else:
-        stores = [
-            f"b{number[o.buffer]}[i] = {stored(o.dtype, v)};"
-            for o, v in zip(outputs, values, strict=True)
+        stores = [f"b{number[o.buffer]}[i] = {stored(o.dtype, o.value)};" for o in outputs]
+        main = [
+            f"let i = (wid.x + wid.y * nwg.x) * {LANES}u + lid;",
+            "if (i >= P.n) { return; }",
+            *body,
+            *stores,
         ]
-        main = [_linear_id(LANES), "if (i >= P.n) { return; }", *body, *stores]
         threads = n
     text = fill_forms("\n".join(main), emitter.forms, loops, emitter.variables)
     params = [Param("n", "u32", n), *loops.params, *emitter.params]
-    program = assemble(name, bindings, params, functions, text, (LANES, 1, 1))
-    return Step(
-        program, tuple(params), tuple(b.buffer for b in bindings), -(-threads // LANES), ops, why
-    )
+    program = assemble(name, bindings, params, "\n".join(functions), text, (LANES, 1, 1))
+    buffers = tuple(b.buffer for b in bindings)
+    return Step(program, tuple(params), buffers, -(-threads // LANES), ops, why)
 
 
 class ReducePlan(NamedTuple):
-    """How a reduction of `length` elements for each of `rows` results is spread."""
+    """How `length` elements for each of `rows` results are spread."""
 
-    lanes: int  # 1: a thread a result; else a workgroup of so many lanes
+    lanes: int  # 1: a thread a row; else a workgroup of so many lanes
     splits: int
 
 
-def plan_reduce(rows: int, length: int, kept_contiguous: bool, position: bool) -> ReducePlan:
-    """Threads for short or many reductions (neighbouring threads read neighbouring memory when the kept
-    dimension is contiguous), workgroups for long ones, several workgroups a result when results are few."""
-    if length <= SHORT or (kept_contiguous and rows >= LANES):
+def plan_rows(rows: int, length: int, kept_contiguous: bool, splittable: bool) -> ReducePlan:
+    """Threads for short or many rows (neighbouring threads read neighbouring memory when the kept
+    dimension is contiguous), workgroups for long ones, several workgroups a row when rows are few."""
+    walk = length <= SHORT or (kept_contiguous and rows >= LANES and (splittable or length <= 1024))
+    if walk:
         splits = 1
-        if not position and length > SHORT and rows < BUSY:
+        if splittable and length > SHORT and rows < BUSY:
             splits = min(-(-length // SHORT), max(1, BUSY // rows))
-        splits = max(splits, -(-length // MAX_TRIPS))
-        return ReducePlan(1, splits)
+        return ReducePlan(1, max(splits, -(-length // MAX_TRIPS)))
     lanes = 64 if length <= 2048 else 256
     splits = 1
-    if not position and rows * lanes < BUSY and length > 8192:
+    if splittable and rows * lanes < BUSY and length > 8192:
         splits = min(-(-length // 4096), max(1, BUSY // (rows * lanes)))
-    splits = max(splits, -(-length // (MAX_TRIPS * lanes)))
-    return ReducePlan(lanes, splits)
+    return ReducePlan(lanes, max(splits, -(-length // (MAX_TRIPS * lanes))))
 
 
-class Reduction(NamedTuple):
-    """What a reduction kernel computes, apart from where its input comes from."""
+@dataclass
+class Accum:
+    """One reduction of a pass: what is added up, how, and the variable that gets the result."""
 
     combine: Any  # ops.reduce.Combine
-    acc: DType  # the accumulator's dtype
+    acc: DType
+    value: str
+    result: str
+
+
+@dataclass
+class Pass:
+    """Reductions that one walk over the rows computes."""
+
+    accums: list[Accum]
+    lines: list[str]
+
+
+@dataclass
+class Rows:
+    """A kernel over rows: passes of reductions, then results a row, then full-size results."""
+
     rows_shape: tuple[int, ...]
     axes_shape: tuple[int, ...]
+    passes: list[Pass]
+    row_lines: list[str]
+    row_outputs: list[Output]
+    full_lines: list[str]
+    full_outputs: list[Output]
 
 
-def reduce_body(
-    red: Reduction,
-    plan: ReducePlan,
-    value: str,
-    lines: Sequence[str],
-    decode_kept: list[str],
-    decode_reduced: list[str],
-    store: Callable[[str, str], str],
-) -> tuple[str, str]:
-    """(declarations, main body). `store(index, value)` writes a result."""
-    kind = red.acc.kind
-    t = WGSL_TYPE[kind]
-    init, combine = red.combine.init[kind], red.combine.combine[kind]
-    position = red.combine.position
-    step = [*decode_reduced, *lines]
-    if position:
-        beats = combine.format(a="acc", b=value)
-        inner = [*step, f"if (at == 0xffffffffu || {beats}) {{ acc = {value}; at = r; }}"]
+def _pass_text(
+    p: Pass, number: int, plan: ReducePlan, decode: list[str]
+) -> tuple[list[str], list[str]]:
+    """(workgroup variables, statements) of one pass."""
+    lanes = plan.lanes
+    start, stride = ("first", "1u") if lanes == 1 else ("first + lid", f"{lanes}u")
+    out: list[str] = []
+    shared: list[str] = []
+    names = [f"{number}_{k}" for k in range(len(p.accums))]
+    for a, n in zip(p.accums, names, strict=True):
+        out.append(f"var acc{n} = {a.combine.init[a.acc.kind]};")
+        if a.combine.position:
+            out.append(f"var at{n} = 0xffffffffu;")
+    if any(a.combine.position for a in p.accums):
+        (a,), (n,) = p.accums, names
+        beats = a.combine.combine[a.acc.kind].format(a=f"acc{n}", b=a.value)
+        take = f"if (at{n} == 0xffffffffu || {beats}) {{ acc{n} = {a.value}; at{n} = r; }}"
+        out += [f"for (var r = {start}; r < last; r += {stride}) {{", *decode, *p.lines, take, "}"]
     else:
-        inner = [*step, f"part = {combine.format(a='part', b=value)};"]
-    head = [f"var acc = {init};"] + (["var at = 0xffffffffu;"] if position else [])
-    rows = (
-        ["let part_id = o / P.rows;", "let row = o % P.rows;"]
-        if plan.splits > 1
-        else ["let row = o;"]
-    )
-    bounds = (
-        ["let first = part_id * P.chunk;", "let last = min(first + P.chunk, P.length);"]
-        if plan.splits > 1
-        else ["let first = 0u;", "let last = P.length;"]
-    )
-    total = "P.rows * P.splits" if plan.splits > 1 else "P.rows"
-    start, stride = ("first", "1u") if plan.lanes == 1 else ("first + lid", f"{plan.lanes}u")
-    if position:
-        loop = [f"for (var r = {start}; r < last; r += {stride}) {{", *inner, "}"]
-    else:
-        # Blocks keep float32 sums accurate: errors grow with the square root of the depth, not the length.
-        block = 64 * (1 if plan.lanes == 1 else plan.lanes)
-        loop = [
-            f"for (var block = {start}; block < last; block += {block}u) {{",
-            f"var part = {init};",
-            f"let stop = min(block + {block}u, last);",
-            f"for (var r = block; r < stop; r += {stride}) {{",
-            *inner,
-            "}",
-            f"acc = {combine.format(a='acc', b='part')};",
-            "}",
+        # Blocks keep float32 sums accurate: errors grow with the depth of the tree, not the length.
+        block = 64 * lanes
+        out.append(f"for (var block = {start}; block < last; block += {block}u) {{")
+        out += [
+            f"var part{n} = {a.combine.init[a.acc.kind]};"
+            for a, n in zip(p.accums, names, strict=True)
         ]
-    if plan.lanes == 1:
-        result = "i32(at)" if position else "acc"
-        body = [
-            "let o = (wid.x + wid.y * nwg.x) * 64u + lid;",
-            f"if (o >= {total}) {{ return; }}",
-            *rows,
-            *decode_kept,
-            *bounds,
-            *head,
-            *loop,
-            store("o", result),
-        ]
-        return "", "\n".join(body)
-    shared = "u32" if kind == "b" else t
-    to, frm = ("select(0u, 1u, {})", "({} != 0u)") if kind == "b" else ("{}", "{}")
-    declare = f"var<workgroup> sh: array<{shared}, {plan.lanes}>;"
-    if position:
-        declare += f"\nvar<workgroup> sp: array<u32, {plan.lanes}>;"
-        a, b = "sh[lid]", "sh[lid + s]"
-        wins, loses = combine.format(a=a, b=b), combine.format(a=b, b=a)
-        merge = [
-            f"if (sp[lid + s] != 0xffffffffu && (sp[lid] == 0xffffffffu || {wins} || "
-            f"(!{loses} && sp[lid + s] < sp[lid]))) {{ sh[lid] = {b}; sp[lid] = sp[lid + s]; }}"
-        ]
-        keep = ["sh[lid] = acc;", "sp[lid] = at;"]
-        result = "i32(sp[0])"
-    else:
-        joined = combine.format(a=frm.format("sh[lid]"), b=frm.format("sh[lid + s]"))
-        merge = [f"sh[lid] = {to.format(joined)};"]
-        keep = [f"sh[lid] = {to.format('acc')};"]
-        result = frm.format("sh[0]")
-    body = [
-        "let o = wid.x + wid.y * nwg.x;",
-        f"if (o >= {total}) {{ return; }}",
-        *rows,
-        *decode_kept,
-        *bounds,
-        *head,
-        *loop,
-        *keep,
+        out.append(f"let stop = min(block + {block}u, last);")
+        out += [f"for (var r = block; r < stop; r += {stride}) {{", *decode, *p.lines]
+        for a, n in zip(p.accums, names, strict=True):
+            out.append(
+                f"part{n} = {a.combine.combine[a.acc.kind].format(a=f'part{n}', b=a.value)};"
+            )
+        out.append("}")
+        for a, n in zip(p.accums, names, strict=True):
+            joined = a.combine.combine[a.acc.kind].format(a=f"acc{n}", b=f"part{n}")
+            out.append(f"acc{n} = {joined};")
+        out.append("}")
+    if lanes == 1:
+        for a, n in zip(p.accums, names, strict=True):
+            out.append(f"let {a.result} = {f'i32(at{n})' if a.combine.position else f'acc{n}'};")
+        return [], out
+    merges: list[str] = []
+    results: list[str] = []
+    for k, (a, n) in enumerate(zip(p.accums, names, strict=True)):
+        kind = a.acc.kind
+        t = "u32" if kind == "b" else WGSL_TYPE[kind]
+        sh = f"sh{k}_{t}"
+        shared.append(f"var<workgroup> {sh}: array<{t}, {lanes}>;")
+        to, frm = ("select(0u, 1u, {})", "({} != 0u)") if kind == "b" else ("{}", "{}")
+        out.append(f"{sh}[lid] = {to.format(f'acc{n}')};")
+        mine, other = frm.format(f"{sh}[lid]"), frm.format(f"{sh}[lid + s]")
+        combine = a.combine.combine[kind]
+        if a.combine.position:
+            shared.append(f"var<workgroup> sp: array<u32, {lanes}>;")
+            out.append(f"sp[lid] = at{n};")
+            wins, loses = combine.format(a=mine, b=other), combine.format(a=other, b=mine)
+            merges.append(
+                f"if (sp[lid + s] != 0xffffffffu && (sp[lid] == 0xffffffffu || {wins} || "
+                f"(!{loses} && sp[lid + s] < sp[lid]))) {{ {sh}[lid] = {other}; sp[lid] = sp[lid + s]; }}"
+            )
+            results.append(f"let {a.result} = i32(sp[0]);")
+        else:
+            merges.append(f"{sh}[lid] = {to.format(combine.format(a=mine, b=other))};")
+            results.append(f"let {a.result} = {frm.format(f'{sh}[0]')};")
+    out += [
         "workgroupBarrier();",
-        f"for (var s = {plan.lanes // 2}u; s > 0u; s = s >> 1u) {{",
+        f"for (var s = {lanes // 2}u; s > 0u; s = s >> 1u) {{",
         "if (lid < s) {",
-        *merge,
+        *merges,
         "}",
         "workgroupBarrier();",
         "}",
-        "if (lid == 0u) {",
-        store("o", result),
-        "}",
+        *results,
+        "workgroupBarrier();",
     ]
-    return declare, "\n".join(body)
+    return shared, out
 
 
-def reduction(
+def rows(
     name: str,
     emitter: Emitter,
-    red: Reduction,
+    r: Rows,
     plan: ReducePlan,
-    value: str,
-    output: Output,
-    dtype_of: Callable[[int], DType],
+    dtype_of: DtypeOf,
     why: str,
     ops: tuple[str, ...],
 ) -> Step:
-    """A reduction kernel; with splits it writes [splits, *rows] partial results."""
-    k = len(red.rows_shape)
-    kept = collapse(red.rows_shape, range(k), emitter.forms)
-    reduced = collapse(red.axes_shape, range(k, k + len(red.axes_shape)), emitter.forms)
+    """A row kernel. With splits each part of a row writes its partial result to [splits, *rows]."""
+    k = len(r.rows_shape)
+    kept = collapse(r.rows_shape, range(k), emitter.forms)
+    reduced = collapse(r.axes_shape, range(k, k + len(r.axes_shape)), emitter.forms)
     loops = Loops()
     decode_kept = loops.decode("row", kept, "c")
     decode_reduced = loops.decode("r", reduced, "d")
-    bindings, functions = _bindings(emitter, [output], dtype_of)
-    number = {b.buffer: n for n, b in enumerate(bindings)}[output.buffer]
-
-    def store(index: str, text: str) -> str:
-        return f"b{number}[{index}] = {stored(output.dtype, text)};"
-
-    declare, main = reduce_body(red, plan, value, emitter.lines, decode_kept, decode_reduced, store)
-    main = fill_forms(main, emitter.forms, loops, emitter.variables)
-    rows, length = prod(red.rows_shape), prod(red.axes_shape)
-    params = [Param("rows", "u32", rows), Param("length", "u32", length)]
+    outputs = [*r.row_outputs, *r.full_outputs]
+    bindings, functions, number = bind(emitter, outputs, dtype_of)
+    length, count = prod(r.axes_shape), prod(r.rows_shape)
+    params = [Param("rows", "u32", count), Param("length", "u32", length)]
+    total = "P.rows"
     if plan.splits > 1:
         params += [
             Param("splits", "u32", plan.splits),
             Param("chunk", "u32", -(-length // plan.splits)),
         ]
+        total = "P.rows * P.splits"
+        bounds = [
+            "let row = o % P.rows;",
+            "let first = (o / P.rows) * P.chunk;",
+            "let last = min(first + P.chunk, P.length);",
+        ]
+    else:
+        bounds = ["let row = o;", "let first = 0u;", "let last = P.length;"]
+    index = "(wid.x + wid.y * nwg.x) * 64u + lid" if plan.lanes == 1 else "wid.x + wid.y * nwg.x"
+    main = [f"let o = {index};", f"if (o >= {total}) {{ return; }}", *bounds, *decode_kept]
+    shared: dict[str, None] = {}
+    for n, p in enumerate(r.passes):
+        declared, text = _pass_text(p, n, plan, decode_reduced)
+        shared.update(dict.fromkeys(declared))
+        main += text
+    if r.row_outputs:
+        stores = [f"b{number[o.buffer]}[o] = {stored(o.dtype, o.value)};" for o in r.row_outputs]
+        inner = [*r.row_lines, *stores]
+        main += inner if plan.lanes == 1 else ["if (lid == 0u) {", *inner, "}"]
+    if r.full_outputs:
+        start, stride = ("0u", "1u") if plan.lanes == 1 else ("lid", f"{plan.lanes}u")
+        main += [
+            f"for (var r = {start}; r < P.length; r += {stride}) {{",
+            *decode_reduced,
+            *r.full_lines,
+        ]
+        for o in r.full_outputs:
+            assert o.form is not None
+            main.append(
+                f"b{number[o.buffer]}[{emitter.form(o.form)}] = {stored(o.dtype, o.value)};"
+            )
+        main.append("}")
+    text = fill_forms("\n".join(main), emitter.forms, loops, emitter.variables)
     params += [*loops.params, *emitter.params]
     lanes = LANES if plan.lanes == 1 else plan.lanes
-    program = assemble(name, bindings, params, f"{functions}\n{declare}", main, (lanes, 1, 1))
-    threads = rows * plan.splits
+    program = assemble(
+        name, bindings, params, "\n".join([*functions, *shared]), text, (lanes, 1, 1)
+    )
+    threads = count * plan.splits
     groups = -(-threads // LANES) if plan.lanes == 1 else threads
     return Step(program, tuple(params), tuple(b.buffer for b in bindings), groups, ops, why)
 
 
-def reduce_coords(ndim: int, axes: tuple[int, ...]) -> Coords:
-    """Coordinates of a reduction's input: kept dimensions are variables 0.., reduced ones follow."""
-    kept = [d for d in range(ndim) if d not in axes]
+def row_coords(shape: tuple[int, ...], axes: tuple[int, ...]) -> Coords:
+    """Coordinates of a row kernel's domain: kept dimensions are variables 0.., reduced ones follow."""
+    kept = [d for d in range(len(shape)) if d not in axes]
     variable = {d: v for v, d in enumerate([*kept, *axes])}
-    return tuple(Form(((variable[d], 1),)) for d in range(ndim))
+    return tuple(NOWHERE if shape[d] == 1 else Form(((variable[d], 1),)) for d in range(len(shape)))

@@ -14,9 +14,11 @@ from ..core import dtype as dt
 from ..core.dtype import DType
 from ..core.errors import DeviceError, DTypeError
 from ..core.shape import dense_strides
+from ..ops.reduce import sum_
 from . import kernels, templates
 from .affine import Coords, Form, Num, linear, loop_coords, split
-from .emit import Emitter, NeedsBuffer, Source, cast_text, view_coords
+from .emit import Emitter, Misplaced, NeedsBuffer, Source, cast_text, view_coords
+from .group import Group, Grouping
 from .graph import GNode, Graph
 from .plan import OutputSlot, Plan, build
 from .program import Step
@@ -35,8 +37,13 @@ def device_bytes(shape: tuple[int, ...], dtype: DType) -> int:
 class Lowering:
     """One graph on its way to a plan."""
 
-    def __init__(self, graph: Graph, limits: Mapping[str, int], features: frozenset[str]) -> None:
+    _rehearsing = False
+
+    def __init__(
+        self, graph: Graph, limits: Mapping[str, int], features: frozenset[str], fuse: bool
+    ) -> None:
         self.graph = graph
+        self.fuse = fuse
         self.limits = limits
         self.features = features
         self.steps: list[Step] = []
@@ -49,6 +56,10 @@ class Lowering:
                 offset = Num(0, ((n.offset_slot, 1),)) if n.offset_slot >= 0 else Num()
                 self.sources[i] = Source(n.alias, n.dtype, n.strides, offset)
                 self.dtypes[n.alias] = n.dtype
+
+    def _dtype(self, buffer: int) -> DType:
+        """The dtype of a buffer's elements (a negative number: of a node that a rehearsal supposes)."""
+        return self.graph.nodes[-1 - buffer].dtype if buffer < 0 else self.dtypes[buffer]
 
     # -- buffers ----------------------------------------------------------------------------------
     def new_buffer(self, shape: tuple[int, ...], dtype: DType, what: str) -> int:
@@ -65,45 +76,86 @@ class Lowering:
         self.dtypes[number] = dtype
         return number
 
-    # -- nodes ------------------------------------------------------------------------------------
+    # -- groups -----------------------------------------------------------------------------------
     def run(self) -> Plan:
-        for i, n in enumerate(self.graph.nodes):
-            if n.op is not None and self.wants_memory(i, n):
-                self.materialise(i)
+        grouping = Grouping(self.graph, self.fuse, self.trial)
+        for group in grouping.ordered():
+            self.lower_group(group, grouping.stored(group))
         outputs = [self.output(o) for o in self.graph.outputs]
         most = self.limits["maxComputeWorkgroupsPerDimension"]
         label = ",".join(dict.fromkeys(o for s in self.steps for o in s.ops))[:80]
         return build(self.steps, self.sizes, self.graph.leaves, outputs, most, label)
 
-    def wants_memory(self, i: int, n: GNode) -> bool:
-        """One kernel an op: all but views and constants, which cost their readers nothing."""
-        return n.op.kind != "view" and n.op.name != "const" and i not in self.sources
+    def trial(self, group: Group, stored: dict[int, bool]) -> str:
+        """Why a group cannot be one kernel, or "": its text is written as if all it reads were there."""
+        sources = dict(self.sources)
+        for u in self._inputs(group):
+            sources.setdefault(u, Source(-1 - u, self.graph.nodes[u].dtype))
+        rehearsal = _Rehearsal(self, sources)
+        try:
+            rehearsal.lower_group(group, stored)
+        except (Misplaced, NeedsBuffer, _TooMany) as reason:
+            return f"{type(reason).__name__}: {reason}"
+        return ""
 
-    def materialise(self, i: int) -> None:
-        """Give a node dense memory; whatever it needs in memory first comes before it."""
+    def _inputs(self, group: Group) -> set[int]:
+        inside = set(group.members)
+        out: set[int] = set()
+        seen: set[int] = set()
+        stack = [s for m in group.members for s in self.graph.nodes[m].srcs]
+        while stack:
+            i = stack.pop()
+            if i in seen or i in inside:
+                continue
+            seen.add(i)
+            n = self.graph.nodes[i]
+            if n.op is not None and (i in group.deps or n.op.kind in ("reduce", "kernel")):
+                out.add(i)
+            else:
+                stack.extend(n.srcs)
+        return out
+
+    def lower_group(self, group: Group, stored: dict[int, bool]) -> None:
+        """Steps of a group; what it needs in memory as a copy first comes before it."""
         while True:
+            mark = len(self.steps)
             try:
-                self._lower(i)
+                self._lower_group(group, stored)
                 return
             except NeedsBuffer as need:
-                if need.node == i:
+                del self.steps[mark:]
+                if need.node in group.members or isinstance(self, _Rehearsal):
                     raise
                 self.materialise(need.node)
 
-    def _lower(self, i: int) -> None:
+    def materialise(self, i: int) -> None:
+        """Give one node dense memory with a kernel of its own."""
         n = self.graph.nodes[i]
-        self._check_dtype(n)
         kind = "leaf" if n.op is None else n.op.kind
-        wide = dt.int32 if n.dtype is dt.int8 else dt.uint32
-        if n.dtype.bits == 8 and kind in ("reduce", "kernel"):
-            # Neighbours share a word: compute in words, then pack.
-            source = Source(self._heavy(i, n, wide, kind), wide)
-            self.sources[i] = source
-            self._elementwise(i, n)
-        elif kind in ("reduce", "kernel"):
-            self.sources[i] = Source(self._heavy(i, n, n.dtype, kind), n.dtype)
+        if kind == "reduce":
+            shape = self.graph.nodes[n.srcs[0]].shape
+            self.lower_group(Group("rows", [i], shape, n.attrs.axes), {i: True})
         else:
-            self._elementwise(i, n)
+            group = Group("kernel" if kind == "kernel" else "elementwise", [i], n.shape)
+            self.lower_group(group, {i: True})
+
+    def _lower_group(self, group: Group, stored: dict[int, bool]) -> None:
+        for m in group.members:
+            self._check_dtype(self.graph.nodes[m])
+        narrow = self.graph.nodes[group.members[0]].dtype
+        if narrow.bits == 8 and group.kind != "elementwise":
+            # Neighbours share a word: compute in words, then pack.
+            (i,) = group.members
+            wide = dt.int32 if narrow is dt.int8 else dt.uint32
+            {"rows": self._rows, "kernel": self._kernel}[group.kind](group, stored, wide)
+            self.sources[i] = Source(self.sources[i].buffer, wide)
+            self._elementwise(group, stored)
+        elif group.kind == "rows":
+            self._rows(group, stored, None)
+        elif group.kind == "kernel":
+            self._kernel(group, stored, None)
+        else:
+            self._elementwise(group, stored)
 
     def _check_dtype(self, n: GNode) -> None:
         if n.dtype is dt.float16 and "shader-f16" not in self.features:
@@ -112,116 +164,261 @@ class Lowering:
     def emitter(self, extent: dict[int, int]) -> Emitter:
         return Emitter(self.graph, self.sources, extent)
 
-    def _elementwise(self, i: int, n: GNode) -> None:
-        e = self.emitter(dict(enumerate(n.shape)))
-        value = e.emit(i, loop_coords(n.shape))
+    def _output(
+        self, i: int, value: str, dtype: DType | None = None, form: Form | None = None
+    ) -> kernels.Output:
+        n = self.graph.nodes[i]
         name = "copy" if n.op is None else n.op.name
-        if len(e.loads) + 1 > self.limits["maxStorageBuffersPerShaderStage"]:
-            raise DeviceError(
-                f"{name}: {len(e.loads)} inputs and a result are more storage buffers than the device binds"
-            )
-        out = kernels.Output(self.new_buffer(n.shape, n.dtype, name), n.dtype)
-        ops = tuple(self.graph.nodes[k].op.name for k in e.nodes) or (name,)
-        step = kernels.elementwise(
-            name, e, n.shape, [value], [out], self.dtypes.__getitem__, "one kernel an op", ops
-        )
+        d = dtype or n.dtype
+        return kernels.Output(self.new_buffer(n.shape, d, name), d, value, form)
+
+    def _finish(self, step: Step, made: dict[int, kernels.Output]) -> None:
+        """Keep a step, and where its results are."""
+        if len(step.buffers) > self.limits["maxStorageBuffersPerShaderStage"]:
+            raise _TooMany(f"{step.program.name} binds {len(step.buffers)} storage buffers")
         self.steps.append(step)
-        self.sources[i] = Source(out.buffer, n.dtype)
+        for i, out in made.items():
+            self.sources[i] = Source(out.buffer, out.dtype)
 
-    def _heavy(self, i: int, n: GNode, dtype: DType, kind: str) -> int:
-        return self._reduce(n, dtype) if kind == "reduce" else self._kernel(n, dtype)
+    def _names(self, group: Group, emitter: Emitter) -> tuple[str, tuple[str, ...]]:
+        """A kernel's name and the names of all ops in it."""
+        nodes = self.graph.nodes
+        units = ["copy" if nodes[m].op is None else nodes[m].op.name for m in group.members]
+        inner = [nodes[k].op.name for k in dict.fromkeys(emitter.nodes) if k not in group.members]
+        return "_".join(dict.fromkeys(units))[:60], (*inner, *units)
 
-    # -- reductions -------------------------------------------------------------------------------
-    def _reduce(self, n: GNode, dtype: DType) -> int:
-        src = n.srcs[0]
-        inner = self.graph.nodes[src]
-        axes = n.attrs.axes
-        kept = tuple(s for d, s in enumerate(inner.shape) if d not in axes)
-        reduced = tuple(inner.shape[d] for d in axes)
-        e = self.emitter(dict(enumerate((*kept, *reduced))))
-        value = e.emit(src, kernels.reduce_coords(len(inner.shape), axes))
-        combine = n.op.wgsl
-        acc = inner.dtype if combine.position else dt.float32 if dtype.is_float else dtype
-        if not combine.position:
-            value = cast_text(value, inner.dtype, acc)
-        if n.op.name in ("any", "all"):
-            acc = dt.bool_
-        red = kernels.Reduction(combine, acc, kept, reduced)
-        rows, length = prod(kept), prod(reduced)
-        contiguous = bool(kept) and any((len(kept) - 1, 1) in f.terms for f in e.forms)
-        plan = kernels.plan_reduce(max(rows, 1), length, contiguous, combine.position)
-        ops = (*(self.graph.nodes[k].op.name for k in e.nodes), n.op.name)
-        if plan.splits == 1:
-            out = kernels.Output(self.new_buffer(n.shape, dtype, n.op.name), dtype)
-            self.steps.append(
-                kernels.reduction(
-                    n.op.name, e, red, plan, value, out, self.dtypes.__getitem__, "reduction", ops
-                )
-            )
-            return out.buffer
-        if combine.position:
-            raise DeviceError(
-                f"{n.op.name} over {length} elements is more than one workgroup can walk; reduce in two steps"
-            )
-        part = kernels.Output(self.new_buffer((plan.splits, rows), acc, n.op.name), acc)
-        self.steps.append(
-            kernels.reduction(
-                n.op.name,
-                e,
-                red,
-                plan,
-                value,
-                part,
-                self.dtypes.__getitem__,
-                "split reduction",
-                ops,
-            )
+    # -- elementwise ------------------------------------------------------------------------------
+    def _elementwise(self, group: Group, stored: dict[int, bool]) -> None:
+        shape = group.shape
+        e = self.emitter(dict(enumerate(shape)))
+        made: dict[int, kernels.Output] = {}
+        for m in group.members:
+            if stored[m] and prod(self.graph.nodes[m].shape) == prod(shape):
+                made[m] = self._output(m, e.emit(m, self._at_same_place(m, shape)))
+        name, ops = self._names(group, e)
+        self._finish(
+            kernels.elementwise(name, e, shape, list(made.values()), self._dtype, group.why, ops),
+            made,
         )
-        return self._second_stage(n, combine, part.buffer, acc, plan.splits, rows, dtype)
+
+    def _at_same_place(self, i: int, shape: tuple[int, ...]) -> Coords:
+        """Coordinates of a node at the row-major place of a loop over `shape`."""
+        n = self.graph.nodes[i]
+        if n.shape == shape:
+            return loop_coords(shape)
+        place = linear(loop_coords(shape), dense_strides(shape))
+        coords = split(place, n.shape, dict(enumerate(shape)))
+        if coords is None:
+            raise Misplaced(i)
+        return coords
+
+    # -- row kernels ------------------------------------------------------------------------------
+    def _rows(self, group: Group, stored: dict[int, bool], wide: DType | None) -> None:
+        nodes = self.graph.nodes
+        shape, axes = group.shape, group.axes
+        kept = tuple(s for d, s in enumerate(shape) if d not in axes)
+        reduced = tuple(shape[d] for d in axes)
+        e = self.emitter(dict(enumerate((*kept, *reduced))))
+        coords = kernels.row_coords(shape, axes)
+        row = linear(loop_coords(kept), dense_strides(kept))
+        reductions = [m for m in group.members if nodes[m].op.kind == "reduce"]
+        rest = [m for m in group.members if m not in reductions]
+        passes = self._passes(reductions, e, coords, row)
+        count, length = prod(kept), prod(reduced)
+        contiguous = bool(kept) and any((len(kept) - 1, 1) in f.terms for f in e.forms)
+        full = [
+            m for m in rest if stored[m] and nodes[m].shape == shape and count * length != count
+        ]
+        single = len(reductions) == 1 and not full and not nodes[reductions[0]].op.wgsl.position
+        plan = kernels.plan_rows(max(count, 1), length, contiguous, single)
+        if plan.splits > 1 and not single:
+            if self._rehearsing or len(group.members) > 1:
+                raise _TooMany(f"rows of {length} elements are more than one workgroup walks")
+            raise DeviceError(
+                f"{nodes[reductions[0]].op.name} over {length} elements is more than one workgroup "
+                "can walk; reduce in two steps"
+            )
+        name, ops = self._names(group, e)
+        if plan.splits > 1:
+            accum = passes[0].accums[0]
+            part = kernels.Output(
+                self.new_buffer((plan.splits, count), accum.acc, name), accum.acc, accum.result
+            )
+            r = kernels.Rows(kept, reduced, passes, [], [part], [], [])
+            self._finish(kernels.rows(name, e, r, plan, self._dtype, "split reduction", ops), {})
+            self._second_stage(
+                group,
+                stored,
+                wide,
+                reductions[0],
+                accum.combine,
+                part.buffer,
+                accum.acc,
+                plan.splits,
+                kept,
+            )
+            return
+        made: dict[int, kernels.Output] = {}
+        row_lines, row_outputs = self._row_results(group, stored, wide, full, e, kept, row, made)
+        full_lines = e.scope()
+        full_outputs = []
+        for m in full:
+            form = linear(coords, dense_strides(shape))
+            made[m] = self._output(m, e.emit(m, coords), None, form)
+            full_outputs.append(made[m])
+        _, ops = self._names(group, e)
+        r = kernels.Rows(kept, reduced, passes, row_lines, row_outputs, full_lines, full_outputs)
+        self._finish(kernels.rows(name, e, r, plan, self._dtype, group.why, ops), made)
+
+    def _passes(
+        self, reductions: list[int], e: Emitter, coords: Coords, row: Form
+    ) -> list[kernels.Pass]:
+        """Reductions in passes: one that reads another's result walks the rows after it."""
+        nodes = self.graph.nodes
+        inside = set(reductions)
+        level: dict[int, int] = {}
+        for m in reductions:
+            found = [level[d] for d in self._reaches(m, inside)]
+            level[m] = 1 + max(found, default=-1)
+        passes = []
+        for n in range(max(level.values()) + 1):
+            lines = e.scope()
+            accums = []
+            these = [m for m in reductions if level[m] == n]
+            for m in these:
+                node = nodes[m]
+                src = nodes[node.srcs[0]]
+                value = e.emit(node.srcs[0], coords)
+                combine = node.op.wgsl
+                acc = (
+                    src.dtype if combine.position or node.op.name in ("any", "all") else node.dtype
+                )
+                if acc.is_float:
+                    acc = dt.float32
+                elif acc.bits == 8:
+                    acc = dt.int32 if acc.kind == "i" else dt.uint32
+                if not combine.position:
+                    value = cast_text(value, src.dtype, acc)
+                accums.append(kernels.Accum(combine, acc, value, f"red{m}"))
+            passes.append(kernels.Pass(accums, lines))
+            for m in these:
+                e.specials[m] = (row, f"red{m}")
+        return passes
+
+    def _reaches(self, m: int, inside: set[int]) -> set[int]:
+        """Reductions of the group that one of them reads."""
+        out: set[int] = set()
+        seen: set[int] = set()
+        stack = list(self.graph.nodes[m].srcs)
+        while stack:
+            i = stack.pop()
+            if i in seen:
+                continue
+            seen.add(i)
+            if i in inside:
+                out.add(i)
+            elif i not in self.sources:
+                stack.extend(self.graph.nodes[i].srcs)
+        return out
+
+    def _row_results(
+        self,
+        group: Group,
+        stored: dict[int, bool],
+        wide: DType | None,
+        full: list[int],
+        e: Emitter,
+        kept: tuple[int, ...],
+        row: Form,
+        made: dict[int, kernels.Output],
+    ) -> tuple[list[str], list[kernels.Output]]:
+        """Statements and stores of the results that are one a row."""
+        lines = e.scope()
+        outputs = []
+        for m in group.members:
+            if not stored[m] or m in full:
+                continue
+            n = self.graph.nodes[m]
+            if n.op.kind == "reduce":
+                value = e.specials[m][1]
+            else:
+                coords = split(row, n.shape, dict(enumerate(kept)))
+                if coords is None:
+                    raise Misplaced(m)
+                value = e.emit(m, coords)
+            made[m] = self._output(m, value, wide)
+            outputs.append(made[m])
+        return lines, outputs
 
     def _second_stage(
-        self, n: GNode, combine: Any, part: int, acc: DType, splits: int, rows: int, dtype: DType
-    ) -> int:
-        """Add up [splits, rows] partial results."""
-        e = self.emitter({0: rows, 1: splits})
-        value = e._load(Source(part, acc), Form(((0, 1), (1, rows))))
-        red = kernels.Reduction(combine, acc, (rows,), (splits,))
-        plan = kernels.ReducePlan(1, 1)
-        out = kernels.Output(self.new_buffer(n.shape, dtype, n.op.name), dtype)
-        self.steps.append(
-            kernels.reduction(
-                f"{n.op.name}_second_stage",
-                e,
-                red,
-                plan,
-                value,
-                out,
-                self.dtypes.__getitem__,
-                "second stage",
-                (n.op.name,),
-            )
+        self,
+        group: Group,
+        stored: dict[int, bool],
+        wide: DType | None,
+        anchor: int,
+        combine: Any,
+        part: int,
+        acc: DType,
+        splits: int,
+        kept: tuple[int, ...],
+    ) -> None:
+        """Add up [splits, *kept] partial results of `anchor`, and finish the group on the sums."""
+        e = self.emitter(dict(enumerate((*kept, splits))))
+        row = linear(loop_coords(kept), dense_strides(kept))
+        lines = e.scope()
+        place = row.plus(Form(((len(kept), prod(kept)),)))
+        value = e._load(Source(part, acc), place)
+        passes = [kernels.Pass([kernels.Accum(combine, acc, value, f"red{anchor}")], lines)]
+        e.specials[anchor] = (row, f"red{anchor}")
+        made: dict[int, kernels.Output] = {}
+        row_lines, row_outputs = self._row_results(group, stored, wide, [], e, kept, row, made)
+        name, ops = self._names(group, e)
+        r = kernels.Rows(kept, (splits,), passes, row_lines, row_outputs, [], [])
+        step = kernels.rows(
+            f"{name}_second_stage", e, r, kernels.ReducePlan(1, 1), self._dtype, "second stage", ops
         )
-        return out.buffer
+        self._finish(step, made)
 
     # -- heavy kernels ----------------------------------------------------------------------------
-    def _kernel(self, n: GNode, dtype: DType) -> int:
+    def _kernel(self, group: Group, stored: dict[int, bool], wide: DType | None) -> None:
+        i = group.members[0]
+        n = self.graph.nodes[i]
         if prod(n.shape) == 0:
-            return self.new_buffer(n.shape, dtype, n.op.name)
+            for m in group.members:
+                self.sources[m] = Source(self._output(m, "").buffer, self.graph.nodes[m].dtype)
+            return
         family = templates.family_of(self.graph, n)
         order = family.order or tuple(range(len(n.srcs)))
         operands = [self.operand(n.srcs[k], family.strided[k]) for k in order]
         launched = family.launch(n, operands)
         if launched.splits > 1:
-            from ..ops.reduce import sum_
-
-            acc = dt.float32 if dtype.is_float else dtype
-            rows = prod(n.shape)
-            part = self.new_buffer((launched.splits, rows), acc, n.op.name)
-            self.steps.append(templates.step(n, launched, operands, part, acc))
-            return self._second_stage(n, sum_.wgsl, part, acc, launched.splits, rows, dtype)
-        out = self.new_buffer(n.shape, dtype, n.op.name)
-        self.steps.append(templates.step(n, launched, operands, out, dtype))
-        return out
+            acc = dt.float32 if n.dtype.is_float else n.dtype
+            part = kernels.Output(
+                self.new_buffer((launched.splits, *n.shape), acc, n.op.name), acc, "v"
+            )
+            e = self.emitter({})
+            epilogue = templates.Epilogue(e, [], [part])
+            flat = GNode(n.op, n.srcs, n.attrs, (launched.splits * prod(n.shape),), n.dtype)
+            step = templates.step(
+                flat, launched, operands, epilogue, self._dtype, "split", (n.op.name,)
+            )
+            self._finish(step, {})
+            self._second_stage(
+                group, stored, wide, i, sum_.wgsl, part.buffer, acc, launched.splits, n.shape
+            )
+            return
+        e = self.emitter(dict(enumerate(n.shape)))
+        place = linear(loop_coords(n.shape), dense_strides(n.shape))
+        e.specials[i] = (place, "v")
+        made: dict[int, kernels.Output] = {}
+        for m in group.members:
+            if stored[m]:
+                coords = self._at_same_place(m, n.shape)
+                made[m] = self._output(m, e.emit(m, coords), wide if m == i else None)
+        name, ops = self._names(group, e)
+        epilogue = templates.Epilogue(e, e.lines, list(made.values()))
+        step = templates.step(n, launched, operands, epilogue, self._dtype, group.why, ops)
+        self._finish(step, made)
 
     def operand(self, i: int, strided: bool) -> templates.Operand:
         """A node as memory with strides; made dense where the kernel needs that."""
@@ -231,9 +428,8 @@ class Lowering:
             o = templates.Operand(found[0].buffer, n.dtype, n.shape, found[1], found[2])
             if strided or templates.dense(o):
                 return o
-        raise_if = self.sources.get(i)
-        if raise_if is not None and raise_if.strides is None:
-            raise NeedsBuffer(i)
+        if self._rehearsing:
+            return templates.Operand(-1 - i, n.dtype, n.shape, dense_strides(n.shape), Num())
         self.materialise(i)
         s = self.sources[i]
         return templates.Operand(s.buffer, n.dtype, n.shape, dense_strides(n.shape), s.offset)
@@ -288,9 +484,32 @@ class Lowering:
         return OutputSlot(source.buffer, n.shape, n.dtype, strides, offset)
 
 
-def lower(graph: Graph, limits: Mapping[str, int], features: frozenset[str]) -> Plan:
+class _TooMany(Exception):  # noqa: N818 - control flow
+    """A kernel needs more than the device or one workgroup has."""
+
+
+class _Rehearsal(Lowering):
+    """Writes a group's kernel without keeping it, as if all it reads were in memory."""
+
+    _rehearsing = True
+
+    def __init__(self, real: Lowering, sources: dict[int, Source]) -> None:
+        self.graph = real.graph
+        self.fuse = real.fuse
+        self.limits = real.limits
+        self.features = real.features
+        self.steps = []
+        self.sources = sources
+        self.sizes = {}
+        self.dtypes = dict(real.dtypes)
+        self.next_buffer = 1 << 20
+
+
+def lower(
+    graph: Graph, limits: Mapping[str, int], features: frozenset[str], fuse: bool = True
+) -> Plan:
     """The plan of a graph on a device with these limits and features.
 
     Raises DeviceError naming a limit that a result breaks, DTypeError for a dtype the device lacks.
     """
-    return Lowering(graph, limits, features).run()
+    return Lowering(graph, limits, features, fuse).run()

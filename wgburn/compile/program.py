@@ -117,7 +117,7 @@ class Loops:
         return " + ".join(parts) or "0u"
 
 
-def load_function(k: int, binding: int, dtype: DType) -> str:
+def load_function(k: int, binding: int, dtype: DType, prefix: str = "ld") -> str:
     """`ld<k>(offset)`: one element in its compute type."""
     t = WGSL_TYPE[dtype.kind]
     b = f"b{binding}"
@@ -131,7 +131,7 @@ def load_function(k: int, binding: int, dtype: DType) -> str:
         body = f"f32({b}[o])"
     else:
         body = f"{b}[o]"
-    return f"fn ld{k}(o: u32) -> {t} {{ return {body}; }}"
+    return f"fn {prefix}{k}(o: u32) -> {t} {{ return {body}; }}"
 
 
 def stored(dtype: DType, value: str) -> str:
@@ -141,7 +141,9 @@ def stored(dtype: DType, value: str) -> str:
     return f"f16({value})" if dtype.name == "float16" else value
 
 
-def fill_forms(text: str, forms: Sequence[Form], loops: Loops, extra: dict[int, str]) -> str:
+def fill_forms(
+    text: str, forms: Sequence[Form], loops: Loops, extra: dict[int, str], prefix: str = "ld"
+) -> str:
     """Replace the emitter's placeholders."""
     spelled: dict[int, str] = {}
 
@@ -151,7 +153,7 @@ def fill_forms(text: str, forms: Sequence[Form], loops: Loops, extra: dict[int, 
             spelled[n] = loops.spell(n, forms[n], extra)
         return spelled[n]
 
-    return re.sub(r"<form:(\d+)>", one, text).replace("<load:", "ld").replace(">(", "(")
+    return re.sub(r"<form:(\d+)>", one, text).replace("<load:", prefix).replace(">(", "(")
 
 
 def assemble(

@@ -16,14 +16,25 @@ from wgburn_shaders.kernels import index as kindex
 from wgburn_shaders.kernels import matmul as kmatmul
 from wgburn_shaders.kernels import pool as kpool
 from wgburn_shaders.kernels import scan as kscan
+from wgburn_shaders.kernels import sort as ksort
 from wgburn_shaders.kernels.body import KernelBody
 
 from ..core.dtype import DType
 from ..core.shape import dense_strides
 from .affine import Num
-from .emit import WGSL_TYPE, Param
+from .emit import WGSL_TYPE, Emitter, Param
 from .graph import GNode, Graph
-from .program import Binding, Step, assemble, load_function, stored
+from .kernels import Output
+from .program import (
+    Binding,
+    Loops,
+    Step,
+    assemble,
+    collapse,
+    fill_forms,
+    load_function,
+    stored,
+)
 
 
 class Operand(NamedTuple):
@@ -163,12 +174,12 @@ def _around(shape: tuple[int, ...], axis: int) -> tuple[int, int, int]:
 
 
 def _index(what: str, has_base: bool) -> Callable[[GNode, Sequence[Operand]], Launched]:
-    adds = what in (kindex.SCATTER_ADD, kindex.INDEX_ADD)
+    writes = what in kindex.WRITES
 
     def launch(node: GNode, ops: Sequence[Operand]) -> Launched:
-        along = node.shape if adds else ops[0].shape
+        along = node.shape if writes else ops[0].shape
         _, length, _ = _around(along, node.attrs)
-        outer, count, inner = _around(ops[0].shape if adds else node.shape, node.attrs)
+        outer, count, inner = _around(ops[0].shape if writes else node.shape, node.attrs)
         spec = kindex.choose(what, _acc(node), outer, inner, has_base)
         values, groups = kindex.launch(spec, outer, length, inner, count)
         return Launched(kindex.build(spec), values, groups)
@@ -184,6 +195,22 @@ def _scan(what: str) -> Callable[[GNode, Sequence[Operand]], Launched]:
         return Launched(kscan.build(spec), values, groups)
 
     return launch
+
+
+def _sort(what: str) -> Callable[[GNode, Sequence[Operand]], Launched]:
+    def launch(node: GNode, ops: Sequence[Operand]) -> Launched:
+        rows, length, _ = _around(node.shape, len(node.shape) - 1)
+        acc = "u32" if ops[0].dtype.kind == "b" else WGSL_TYPE[ops[0].dtype.kind]
+        run = node.attrs.run
+        spec = ksort.choose(what, acc, length, node.attrs.descending, run)
+        values, groups = ksort.launch(spec, rows, length, run)
+        return Launched(ksort.build(spec), values, groups)
+
+    return launch
+
+
+def _overwrites(what: str) -> Family:
+    return Family(_index(what, True), (False, False, False), (2, 1, 0))
 
 
 FAMILIES: dict[str, Family] = {
@@ -203,7 +230,15 @@ FAMILIES: dict[str, Family] = {
     # The sums of a gradient start from zeros: the kernel needs no memory full of them.
     "scatter_add/zeros": Family(_index(kindex.SCATTER_ADD, False), (False, False, False), (2, 1)),
     "index_add/zeros": Family(_index(kindex.INDEX_ADD, False), (False, False, False), (2, 1)),
+    "scatter": _overwrites(kindex.SCATTER_SET),
+    "scatter_prod": _overwrites(kindex.SCATTER_PROD),
+    "scatter_amax": _overwrites(kindex.SCATTER_AMAX),
+    "scatter_amin": _overwrites(kindex.SCATTER_AMIN),
+    "index_copy": _overwrites(kindex.INDEX_SET),
     "cumsum": Family(_scan(kscan.SUM), (False,)),
+    "cumprod": Family(_scan(kscan.PROD), (False,)),
+    "sort_blocks": Family(_sort(ksort.BLOCKS), (False,)),
+    "sort_merge": Family(_sort(ksort.MERGE), (False, False)),
 }
 
 
@@ -235,16 +270,31 @@ def dense(o: Operand) -> bool:
     )
 
 
+class Epilogue(NamedTuple):
+    """Elementwise work on a kernel's result, done where it is stored. The statements see the result as
+    `v` and its dense position as `o`."""
+
+    emitter: Emitter
+    lines: list[str]
+    outputs: list[Output]
+
+
 def step(
-    node: GNode, launched: Launched, operands: Sequence[Operand], out: int, out_dtype: DType
+    node: GNode,
+    launched: Launched,
+    operands: Sequence[Operand],
+    epilogue: Epilogue,
+    dtype_of: Callable[[int], DType],
+    why: str,
+    ops: tuple[str, ...],
 ) -> Step:
     """The launch of a kernel: bindings, load and store functions, parameters."""
     order: list[int] = []
-    for o in operands:
-        if o.buffer not in order:
-            order.append(o.buffer)
-    by_buffer = {o.buffer: o.dtype for o in operands}
-    bindings = [Binding(b, by_buffer[b], b == out) for b in order]
+    for b in [*(o.buffer for o in operands), *epilogue.emitter.loads]:
+        if b not in order:
+            order.append(b)
+    written = {o.buffer for o in epilogue.outputs}
+    bindings = [Binding(b, dtype_of(b), b in written) for b in order]
     # Booleans travel through index kernels as the u32 they are stored as.
     functions = [
         load_function(k, order.index(o.buffer), o.dtype)
@@ -252,13 +302,29 @@ def step(
         .replace(" != 0u;", ";")
         for k, o in enumerate(operands)
     ]
-    if out not in order:
-        bindings.append(Binding(out, out_dtype, True))
-    target = [b.buffer for b in bindings].index(out)
-    value = "v" if out_dtype.name == "bool_" else stored(out_dtype, "v")
-    t = "u32" if out_dtype.kind == "b" else WGSL_TYPE[out_dtype.kind]
-    functions.append(f"fn st0(o: u32, v: {t}) {{ b{target}[o] = {value}; }}")
+    functions += [
+        load_function(k, order.index(b), dtype_of(b), "eld")
+        for k, b in enumerate(epilogue.emitter.loads)
+    ]
+    for o in epilogue.outputs:
+        if o.buffer not in order:
+            order.append(o.buffer)
+            bindings.append(Binding(o.buffer, o.dtype, True))
+    e = epilogue.emitter
+    loops = Loops()
+    decode = loops.decode("o", collapse(node.shape, range(len(node.shape)), e.forms), "c")
+    raw = node.dtype.kind == "b"
+    stores = [
+        f"b{order.index(x.buffer)}[o] = {x.value if raw else stored(x.dtype, x.value)};"
+        for x in epilogue.outputs
+    ]
+    body = fill_forms(
+        "\n".join([*decode, *epilogue.lines, *stores]), e.forms, loops, e.variables, "eld"
+    )
+    t = "u32" if raw else WGSL_TYPE[node.dtype.kind]
+    functions.append(f"fn st0(o: u32, v: {t}) {{\n{body}\n}}")
     params = [Param(name, type_, launched.values[name]) for name, type_ in launched.body.params]
+    params += [p for p in (*loops.params, *e.params)]
     program = assemble(
         node.op.name,
         bindings,
@@ -268,10 +334,5 @@ def step(
         launched.body.workgroup,
     )
     return Step(
-        program,
-        tuple(params),
-        tuple(b.buffer for b in bindings),
-        launched.groups,
-        (node.op.name,),
-        "heavy kernel",
+        program, tuple(params), tuple(b.buffer for b in bindings), launched.groups, ops, why
     )

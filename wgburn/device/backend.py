@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from ..compile.graph import Graph, Work
 from ..core import dtype as dt
+from ..core.config import config
 from ..core.dtype import DType
 from ..core.errors import DeviceError, DTypeError, SyncUnavailableError
 from ..core.node import Node, Pending, Store
@@ -213,6 +214,7 @@ class Backend:
         return nodes
 
     def _cached(self, work: Work) -> Any:
+        work.key = (config.fuse, *work.key)
         plan = self.plans.get(work.key)
         if plan is None:
             self.plan_misses += 1

@@ -25,6 +25,7 @@ from ..compile.lower import device_bytes, lower
 from ..compile.plan import Plan
 from ..core import dtype as dt
 from ..core import errors as er
+from ..core.config import config
 from ..core.dtype import DType
 from ..core.node import Node, Store, leaf
 from ..ops.elementwise import copy
@@ -88,7 +89,7 @@ class WgpuBackend(Backend):
 
     # -- plans ------------------------------------------------------------------------------------
     async def compile(self, graph: Graph) -> Ready:
-        plan = lower(graph, self.driver.info.limits, self.driver.info.features)
+        plan = lower(graph, self.driver.info.limits, self.driver.info.features, config.fuse)
         if not plan.steps:
             return Ready(plan, None)
         with translated():

@@ -1,0 +1,344 @@
+"""Grouping: which nodes are computed together in one kernel.
+
+Owns: `Group`, the choice of nodes that get memory ("units"), merging of units. Must not know: how a
+kernel's text looks; whether a merge can be written is asked of a `trial`.
+
+A node that is no unit is recomputed inside every kernel that reads it. Units are visited in order and
+join the group of a producer where the kernel can hold them: elementwise work behind a heavy kernel or a
+reduction (its epilogue), reductions over one domain (softmax, layer norm and their gradients are one
+group), elementwise work of one shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import prod
+
+from .graph import GNode, Graph
+
+#: Longest row that a workgroup walks again to write full-size results.
+ROW_LIMIT = 16384
+#: Work of recomputing a value in a second reader that is cheaper than storing and loading it.
+RECOMPUTE_COST = 4
+RECOMPUTE_LOADS = 2
+#: Ops that cost much more than a load.
+HEAVY_OPS = frozenset(
+    "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh"
+    " sigmoid softplus erf erfinv pow atan2 random_bits random_uniform random_normal".split()
+)
+
+
+@dataclass
+class Group:
+    """Units of one kernel. kind "elementwise": loops over `shape`; "rows": reduces `axes` of `shape`,
+    kept dimensions are rows; "kernel": a heavy kernel with result `shape` and its epilogue."""
+
+    kind: str
+    members: list[int]
+    shape: tuple[int, ...]
+    axes: tuple[int, ...] = ()
+    mask: int = 0
+    why: str = ""
+    ancestors: int = 0
+    deps: set[int] = field(default_factory=set)  # units read from other groups
+
+    @property
+    def rows(self) -> int:
+        return prod(s for d, s in enumerate(self.shape) if d not in self.axes)
+
+    @property
+    def length(self) -> int:
+        return prod(self.shape[d] for d in self.axes)
+
+
+def base_of(graph: Graph, i: int) -> int:
+    """The node that a chain of views shows."""
+    n = graph.nodes[i]
+    while n.op is not None and n.op.kind == "view":
+        i = n.srcs[0]
+        n = graph.nodes[i]
+    return i
+
+
+def _is_work(n: GNode) -> bool:
+    return (
+        n.op is not None and n.op.kind not in ("view", "reduce", "kernel") and n.op.name != "const"
+    )
+
+
+class Grouping:
+    """The groups of a graph, in an order in which they can run."""
+
+    def __init__(
+        self, graph: Graph, fuse: bool, trial: Callable[[Group, dict[int, bool]], str]
+    ) -> None:
+        self.graph = graph
+        self.fuse = fuse
+        self.trial = trial
+        self.outputs = {base_of(graph, o) for o in graph.outputs}
+        self.units = self._units()
+        self.reads = self._reads()
+        self.readers = self._readers()
+        self.group_of: dict[int, Group] = {}
+        self.groups: list[Group] = []
+        for u in sorted(self.units):
+            self._place(u)
+        if fuse:
+            self._join_siblings()
+
+    # -- what gets memory -------------------------------------------------------------------------
+    def _units(self) -> set[int]:
+        nodes = self.graph.nodes
+        units = {o for o in self.outputs if _is_work(nodes[o])}
+        users: list[list[int]] = [[] for _ in nodes]
+        for i, n in enumerate(nodes):
+            if n.op is None:
+                continue
+            if n.op.kind in ("reduce", "kernel"):
+                units.add(i)
+            for s in n.srcs:
+                b = base_of(self.graph, s)
+                if n.op.kind != "view":
+                    users[b].append(i)
+                if n.op.kind == "kernel" and _is_work(nodes[b]):
+                    units.add(b)
+        if not self.fuse:
+            return units | {i for i, n in enumerate(nodes) if _is_work(n)}
+        # Cost of recomputing, and how many stored values that reads, from the leaves up.
+        cost = [0] * len(nodes)
+        loads: list[frozenset[int]] = [frozenset()] * len(nodes)
+        for i, n in enumerate(nodes):
+            if n.op is None:
+                loads[i] = frozenset((i,)) if prod(n.shape) > 1 else frozenset()
+                continue
+            if n.op.kind in ("reduce", "kernel") or i in units:
+                loads[i] = frozenset((i,))
+                continue
+            own = (
+                0
+                if n.op.kind == "view" or n.op.name == "const"
+                else 8
+                if n.op.name in HEAVY_OPS
+                else 1
+            )
+            cost[i] = own + sum(cost[s] for s in n.srcs)
+            loads[i] = frozenset().union(*(loads[s] for s in n.srcs)) if n.srcs else frozenset()
+            many = len(set(users[i])) > 1
+            if (
+                _is_work(n)
+                and many
+                and (cost[i] > RECOMPUTE_COST or len(loads[i]) > RECOMPUTE_LOADS)
+            ):
+                units.add(i)
+                cost[i], loads[i] = 0, frozenset((i,))
+            elif cost[i] > 64 and _is_work(n):
+                # Long chains read once stay together; this only stops texts without end.
+                if cost[i] > 400:
+                    units.add(i)
+                    cost[i], loads[i] = 0, frozenset((i,))
+        return units
+
+    def _reads(self) -> list[int]:
+        """Per node a bit mask of the units it reads (through nodes that have no memory)."""
+        reads = [0] * len(self.graph.nodes)
+        for i, n in enumerate(self.graph.nodes):
+            for s in n.srcs:
+                reads[i] |= (1 << s) if s in self.units else reads[s]
+        return reads
+
+    def _readers(self) -> dict[int, set[int]]:
+        out: dict[int, set[int]] = {u: set() for u in self.units}
+        for u in self.units:
+            for r in bits(self.reads[u]):
+                out[r].add(u)
+        return out
+
+    # -- merging ----------------------------------------------------------------------------------
+    def stored(self, group: Group) -> dict[int, bool]:
+        """Members that must be in memory: read by another group, or an output."""
+        inside = set(group.members)
+        return {u: u in self.outputs or not self.readers[u] <= inside for u in group.members}
+
+    def _new(self, u: int) -> Group:
+        n = self.graph.nodes[u]
+        if n.op.kind == "reduce":
+            g = Group("rows", [u], self.graph.nodes[n.srcs[0]].shape, n.attrs.axes)
+        else:
+            g = Group("kernel" if n.op.kind == "kernel" else "elementwise", [u], n.shape)
+        g.mask = 1 << u
+        g.deps = set(bits(self.reads[u]))
+        self._ancestors(g)
+        return g
+
+    def _ancestors(self, g: Group) -> None:
+        for d in g.deps:
+            other = self.group_of.get(d)
+            if other is not None and other is not g:
+                g.ancestors |= other.ancestors | other.mask
+
+    def _place(self, u: int) -> None:
+        own = self._new(u)
+        if self.fuse:
+            near = sorted(own.deps, reverse=True)
+            tried: list[Group] = []
+            for d in near[:6]:
+                g = self.group_of[d]
+                if g not in tried:
+                    tried.append(g)
+                    if self._fits(g, own) and self._merge(g, own):
+                        return
+            if own.kind == "rows":
+                for g in reversed(self.groups[-12:]):
+                    if g in tried or g.kind != "rows" or not self._same_domain(g, own):
+                        continue
+                    if self._fits(g, own) and self._merge(g, own):
+                        return
+        self.groups.append(own)
+        self.group_of[u] = own
+
+    def _same_domain(self, a: Group, b: Group) -> bool:
+        return a.shape == b.shape and a.axes == b.axes
+
+    def _fits(self, g: Group, own: Group) -> bool:
+        """Whether the shapes and kinds let a unit join a group."""
+        n = self.graph.nodes[own.members[0]]
+        if n.dtype.bits == 8 or any(self.graph.nodes[m].dtype.bits == 8 for m in g.members):
+            return False
+        if own.kind == "kernel" or (
+            g.kind == "kernel" and self.graph.nodes[g.members[0]].dtype.kind == "b"
+        ):
+            return False
+        if own.kind == "rows":
+            position = getattr(n.op.wgsl, "position", False)
+            if g.kind == "rows":
+                others = [self.graph.nodes[m] for m in g.members]
+                if position or any(getattr(o.op.wgsl, "position", False) for o in others):
+                    return False
+                return self._same_domain(g, own) and self._walkable(g)
+            # A stored value that is reduced at once: its kernel becomes one of rows.
+            short = own.length <= ROW_LIMIT and self._busy(own)
+            return g.kind == "elementwise" and not position and g.shape == own.shape and short
+        if g.kind == "rows":
+            if n.shape == g.shape and g.length <= ROW_LIMIT and self._busy(g):
+                return True
+            return prod(n.shape) == g.rows
+        return n.shape == g.shape or (g.kind == "kernel" and prod(n.shape) == prod(g.shape))
+
+    def _walkable(self, g: Group) -> bool:
+        """Whether one workgroup (or thread) a row is enough for several passes over the rows."""
+        return g.length <= ROW_LIMIT or g.rows >= 16
+
+    def _busy(self, g: Group) -> bool:
+        """Whether rows alone give enough threads to write full-size results."""
+        return g.rows * min(g.length, 256) >= 2048 or prod(g.shape) <= 1 << 16
+
+    def _merge(self, g: Group, own: Group) -> bool:
+        if self._cycle(g, own):
+            return False
+        kind, axes = g.kind, g.axes
+        if own.kind == "rows" and g.kind == "elementwise":
+            kind, axes = "rows", own.axes
+        joined = Group(
+            kind, [*g.members, *own.members], own.shape if axes != g.axes else g.shape, axes
+        )
+        joined.mask = g.mask | own.mask
+        joined.deps = (g.deps | own.deps) - set(joined.members)
+        joined.ancestors = (g.ancestors | own.ancestors) & ~joined.mask
+        before = {m: self.group_of.get(m) for m in joined.members}
+        self.group_of.update({m: joined for m in joined.members})
+        if self.trial(joined, self.stored(joined)):
+            for m, old in before.items():
+                if old is None:
+                    del self.group_of[m]
+                else:
+                    self.group_of[m] = old
+            return False
+        self.groups = [joined if x is g else x for x in self.groups if x is not own]
+        extra = joined.ancestors | joined.mask
+        for x in self.groups:
+            if x is not joined and x.ancestors & joined.mask:
+                x.ancestors |= extra
+        return True
+
+    def _cycle(self, a: Group, b: Group) -> bool:
+        """Whether a path leads from one group to the other through a third."""
+        for one, two in ((a, b), (b, a)):
+            for d in two.deps:
+                other = self.group_of[d]
+                if other is not one and other is not two and other.ancestors & one.mask:
+                    return True
+        return False
+
+    def _join_siblings(self) -> None:
+        """Elementwise groups of one shape that read the same memory become one kernel."""
+        by_shape: dict[tuple[int, ...], list[Group]] = {}
+        for g in list(self.groups):
+            if g.kind == "elementwise":
+                by_shape.setdefault(g.shape, []).append(g)
+        for family in by_shape.values():
+            kept: list[Group] = []
+            for g in family:
+                for k, h in enumerate(kept):
+                    if self._shares(h, g) and self._clean(h, g) and self._merge(h, g):
+                        kept[k] = self.group_of[h.members[0]]
+                        break
+                else:
+                    kept.append(g)
+
+    def _clean(self, a: Group, b: Group) -> bool:
+        return all(self.graph.nodes[m].dtype.bits != 8 for m in (*a.members, *b.members))
+
+    def _shares(self, a: Group, b: Group) -> bool:
+        return bool(self._memory(a) & self._memory(b)) or bool(
+            a.deps & set(b.members) or b.deps & set(a.members)
+        )
+
+    def _memory(self, g: Group) -> set[int]:
+        """Units and leaves that a group reads."""
+        out: set[int] = set()
+        stack = [s for m in g.members for s in self.graph.nodes[m].srcs]
+        seen: set[int] = set()
+        while stack:
+            i = stack.pop()
+            if i in seen:
+                continue
+            seen.add(i)
+            n = self.graph.nodes[i]
+            if i in self.units or n.op is None:
+                if prod(n.shape) > 1:
+                    out.add(i)
+            else:
+                stack.extend(n.srcs)
+        return out
+
+    # -- order ------------------------------------------------------------------------------------
+    def ordered(self) -> list[Group]:
+        """Groups after everything they read."""
+        done: set[int] = set()
+        out: list[Group] = []
+        stack: list[tuple[Group, bool]] = [(g, False) for g in reversed(self.groups)]
+        while stack:
+            g, ready = stack.pop()
+            if id(g) in done:
+                continue
+            if ready:
+                done.add(id(g))
+                out.append(g)
+                continue
+            stack.append((g, True))
+            for d in sorted(g.deps, reverse=True):
+                other = self.group_of[d]
+                if other is not g and id(other) not in done:
+                    stack.append((other, False))
+        return out
+
+
+def bits(mask: int) -> list[int]:
+    """Positions of the set bits."""
+    out = []
+    while mask:
+        low = mask & -mask
+        out.append(low.bit_length() - 1)
+        mask ^= low
+    return out
