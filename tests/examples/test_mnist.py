@@ -145,12 +145,11 @@ def test_bad_options_are_one_line(tmp_path, arguments, cause):
 
 @pytest.mark.quick
 def test_no_adapter_is_one_line(tmp_path):
-    nothing = str(tmp_path / "no.json")
-    done = mnist(
-        "--device", "wgpu", cwd=tmp_path, VK_DRIVER_FILES=nothing, VK_ICD_FILENAMES=nothing
-    )
+    names = ("VK_DRIVER_FILES", "VK_ICD_FILENAMES", "__EGL_VENDOR_LIBRARY_FILENAMES")
+    missing = dict.fromkeys(names, str(tmp_path / "missing.json"))
+    done = mnist("--device", "wgpu", "--limit", 16, "--epochs", 1, cwd=tmp_path, **missing)
     if done.returncode == 0:
-        pytest.skip("this machine has an adapter without Vulkan")
+        pytest.skip("this machine has an adapter that needs no driver file")
     assert done.returncode == 1
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("Error: ")]
     assert "Traceback" not in done.stderr
