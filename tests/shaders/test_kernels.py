@@ -92,6 +92,28 @@ def test_matmul_batches_broadcast(ab: tuple[int, ...], bb: tuple[int, ...]) -> N
     close(multiply(a, b), np.matmul(a.astype(np.float64), b))
 
 
+@pytest.mark.parametrize("m,n,k,splits", [(70, 75, 31, 1), (130, 20, 16, 3), (64, 64, 1100, 2)])
+def test_matmul_candidates_agree(m: int, n: int, k: int, splits: int) -> None:
+    """Every candidate, with both operands dense and both transposed."""
+    for a, b in ((normal(m, k), normal(k, n)), (normal(k, m).T, normal(n, k).T)):
+        strides = element_strides(a), element_strides(b)
+        first = matmul.choose("f32", (), m, n, k)[0]._replace(split=splits > 1, flush=512)
+        specs = matmul.candidates(first, *strides)
+        assert {spec.kind for spec in specs} == {matmul.REGISTER, matmul.SHARED}
+        bases = [x if x.base is None else x.base for x in (a, b)]
+        for spec in specs:
+            launch = matmul.launch(spec, (), m, n, k, *strides, splits=splits)
+            shape = (splits, m, n) if spec.split else (m, n)
+            out = run(matmul.build(spec), bases, shape, np.float32, launch)
+            close(out.reshape(-1, m, n).sum(0), a.astype(np.float64) @ b)
+
+
+def test_matmul_refuses_more_workgroup_memory_than_every_device_has() -> None:
+    spec = matmul.MatmulSpec("f32", 0, 8, 8, 16, 16, kind=matmul.SHARED)
+    with pytest.raises(ValueError, match="stages"):
+        matmul.build(spec)
+
+
 def test_matmul_reads_transposed_views_in_place() -> None:
     a, b = normal(3, 20, 9), normal(3, 13, 20, seed=1)
     at, bt = a.transpose(0, 2, 1), b.transpose(0, 2, 1)

@@ -28,6 +28,13 @@ FLUSH = 512
 FLUSH_ABOVE = 2048
 #: The shortest slice of the inner dimension that is worth a partial sum.
 MIN_CHUNK = 128
+#: What `candidates` offers to tuning.
+REGISTER_TILES = (Tile(8, 8, 8, 8), Tile(8, 4, 8, 8), Tile(4, 4, 8, 8), Tile(8, 16, 8, 1))
+SHARED_TILES = (Tile(8, 8, 8, 8), Tile(8, 4, 16, 8), Tile(4, 4, 16, 16))
+
+
+#: Where operands are read from in the inner loop: straight from storage, or from workgroup memory.
+REGISTER, SHARED = "register", "shared"
 
 
 class MatmulSpec(NamedTuple):
@@ -39,6 +46,14 @@ class MatmulSpec(NamedTuple):
     wy: int = 8
     split: bool = False  # write partial sums, one plane a slice of k
     flush: int = 0  # length of the inner level of a two-level sum; 0 = one level
+    kind: str = REGISTER
+    depth: int = 16  # SHARED: steps of k staged at a time
+    a_along_k: bool = True  # SHARED: lanes that stage A run along k (else m)
+    b_along_n: bool = True  # SHARED: lanes that stage B run along n (else k)
+
+
+#: Spec default limit of workgroup memory, in bytes.
+WORKGROUP_BYTES = 16384
 
 
 def choose(
@@ -60,8 +75,34 @@ def choose(
     return MatmulSpec(acc, len(batch), *tile, splits > 1, FLUSH if long else 0), splits
 
 
+def candidates(
+    spec: MatmulSpec,
+    a_strides: Sequence[int],
+    b_strides: Sequence[int],
+    software: bool = False,
+) -> tuple[MatmulSpec, ...]:
+    """Specs worth timing against `spec` (the first), for its split and its launch call."""
+    if spec.tm * spec.wy <= 4 or spec.tn * spec.wx <= 4:
+        return (spec,)  # a matrix by a vector: there is nothing to share
+    staged = spec._replace(
+        kind=SHARED,
+        a_along_k=a_strides[-1] <= a_strides[-2],
+        b_along_n=b_strides[-1] <= b_strides[-2],
+    )
+    others = [spec._replace(tm=t.tm, tn=t.tn, wx=t.wx, wy=t.wy) for t in REGISTER_TILES]
+    # On a CPU workgroup memory gains nothing, and its barriers take SwiftShader 10 s to compile.
+    shared_tiles = () if software else SHARED_TILES
+    others += [staged._replace(tm=t.tm, tn=t.tn, wx=t.wx, wy=t.wy) for t in shared_tiles]
+    return (spec, *(other for other in others if other != spec))
+
+
 @cache
 def build(spec: MatmulSpec) -> KernelBody:
+    staged = 4 * spec.depth * (spec.tm * spec.wy + spec.tn * spec.wx + 2)
+    if spec.kind == SHARED and staged > WORKGROUP_BYTES:
+        raise ValueError(f"matmul stages {staged} bytes, over {WORKGROUP_BYTES}: {spec}")
+    if spec.kind == SHARED and spec.flush % spec.depth:
+        raise ValueError(f"matmul flushes in the middle of a stage: {spec}")
     names = ["groups", "tiles_m", "tiles_n", "m", "n", "k", "a_off", "b_off"]
     names += ["a_sm", "a_sk", "b_sk", "b_sn"]
     if spec.split:

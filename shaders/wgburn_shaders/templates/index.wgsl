@@ -2,16 +2,25 @@
    index is clamped, so nothing outside is ever touched.
    gather:       0 = x, 1 = index [outer, count, inner]    -> x[o, index[o, i, k], k]
    index_select: 0 = x, 1 = index [count]                  -> x[o, index[i], k]
-   scatter_add:  0 = source, 1 = index, both [outer, count, inner]         -> sums by index
-   index_add:    0 = source [outer, count, inner], 1 = index [count]       -> sums by index
-   The sums start from 2 = base [outer, length, inner] where there is one. They write every output
-   element once and add in order of the index: no atomics, no second launch. #}
+   scatter_*:    0 = source, 1 = index, both [outer, count, inner]         -> combined by index
+   index_*:      0 = source [outer, count, inner], 1 = index [count]       -> combined by index
+   where * is add, set (the last one wins), prod, amax or amin. They start from 2 = base
+   [outer, length, inner]; additions without one start from zeros. They write every output element
+   once and combine in order of the index: no atomics, no second launch. #}
+{% set scatters = what.startswith("scatter_") %}
+{% set indexed = what in ("index_add", "index_set") %}
+{% set how = what.split("_")[1] %}
+{% macro combine(sum, value) -%}
+{% if how == "add" %}${ sum } += ${ value };{% elif how == "set" %}${ sum } = ${ value };
+{%- elif how == "prod" %}${ sum } *= ${ value };
+{%- else %}${ sum } = ${ ("wb_" if acc == "f32" else "") ~ how[1:] }(${ sum }, ${ value });{% endif %}
+{%- endmacro %}
 fn row_at(off: u32) -> u32 {
     let i = ld1(off);
     return u32(clamp(select(i, i + i32(P.length), i < 0), 0, i32(P.length) - 1));
 }
 
-{% if what == "index_add" %}
+{% if indexed %}
 // One bit a source row: whether it falls on the row of this workgroup.
 var<workgroup> matches: array<u32, 64>;
 
@@ -20,7 +29,7 @@ var<workgroup> matches: array<u32, 64>;
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>,
         @builtin(local_invocation_index) lid: u32) {
     let group = wid.x + wid.y * nwg.x;
-{% if what == "index_add" %}
+{% if indexed %}
     if (group >= P.groups) { return; }
     let row = group % P.length;
     let lane = (group / P.length) * ${ 64 * span }u + lid;
@@ -51,7 +60,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
                 let i = block + word * 32u + countTrailingZeros(found);
                 found &= found - 1u;
 {% for r in range(span) %}
-                if (j${ r } < lanes) { sum${ r } += ld0(src${ r } + i * P.inner); }
+                if (j${ r } < lanes) { ${ combine("sum" ~ r, "ld0(src" ~ r ~ " + i * P.inner)") } }
 {% endfor %}
             }
         }
@@ -64,7 +73,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
     let index = group * 64u + lid;
     if (index >= P.total) { return; }
     let k = index % P.inner;
-{% if what == "scatter_add" %}
+{% if scatters %}
     let row = (index / P.inner) % P.length;
     let first = index / P.inner / P.length * P.count * P.inner + k;
     var sum = ${ "ld2(index)" if has_base else acc ~ "(0)" };
@@ -73,12 +82,12 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
     var at = first;
     for (var i = 0u; i < fours; i++) {
 {% for r in range(4) %}
-        if (row_at(at) == row) { sum += ld0(at); }
+        if (row_at(at) == row) { ${ combine("sum", "ld0(at)") } }
         at += P.inner;
 {% endfor %}
     }
     for (var i = fours * 4u; i < P.count; i++) {
-        if (row_at(at) == row) { sum += ld0(at); }
+        if (row_at(at) == row) { ${ combine("sum", "ld0(at)") } }
         at += P.inner;
     }
     st0(index, sum);
