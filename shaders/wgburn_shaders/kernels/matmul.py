@@ -90,7 +90,7 @@ def candidates(
         b_along_n=b_strides[-1] <= b_strides[-2],
     )
     others = [spec._replace(tm=t.tm, tn=t.tn, wx=t.wx, wy=t.wy) for t in REGISTER_TILES]
-    # On a CPU workgroup memory gains nothing, and its barriers take SwiftShader 10 s to compile.
+    # On a CPU workgroup memory gains nothing, and SwiftShader compiles its barriers in seconds.
     shared_tiles = () if software else SHARED_TILES
     others += [staged._replace(tm=t.tm, tn=t.tn, wx=t.wx, wy=t.wy) for t in shared_tiles]
     return (spec, *(other for other in others if other != spec))
