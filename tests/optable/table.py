@@ -1,0 +1,30 @@
+"""From a record of the op table to its cases.
+
+Owns: which generator serves which record. Must not know: devices. An op that nothing here knows has
+no cases, which the runner reports as a failure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from wgburn.ops.record import Op
+
+from . import elementwise
+from .case import Case
+
+Maker = Callable[[Op], Iterable[Case]]
+
+#: Records whose cases the kind alone does not give.
+SPECIAL: dict[str, Maker] = {
+    "where": elementwise.where_cases,
+    "cast": elementwise.cast_cases,
+}
+KINDS: dict[str, Maker] = {"elementwise": elementwise.cases}
+
+
+def cases_of(op: Op) -> list[Case]:
+    """Every case of a record; none for one that the test does not know."""
+    make: Any = SPECIAL.get(op.name) or KINDS.get(op.kind)
+    return list(make(op)) if make is not None else []
