@@ -183,12 +183,23 @@ def erfinv(x: Array, out: Array | None = None) -> Array:
     return _through64(_erfinv64, x, _prepared(x, out))
 
 
+def _in_single(fn: Any, x: Array, out: Array | None) -> Array:
+    """A chain of ufuncs on halves, rounded once at its end."""
+    r = fn(x.astype(np.float32))
+    if out is None:
+        return np.asarray(r, np.float16)
+    out[...] = r
+    return out
+
+
 def sigmoid(x: Array, out: Array | None = None) -> Array:
-    """1 / (1 + exp(-x)) without overflow: through tanh, which saturates."""
-    r = np.multiply(x, np.asarray(x).dtype.type(0.5), out=out)
-    r = np.tanh(r, out=r if isinstance(r, np.ndarray) else None)
-    r = np.multiply(r, r.dtype.type(0.5), out=r if isinstance(r, np.ndarray) else None)
-    return np.add(r, r.dtype.type(0.5), out=r if isinstance(r, np.ndarray) else None)
+    """1 / (1 + exp(-x)), whose small values keep their digits; where exp overflows it is 0."""
+    if np.asarray(x).dtype == np.float16:
+        return _in_single(sigmoid, x, out)
+    one = np.asarray(x).dtype.type(1)
+    r = np.exp(np.negative(x, out=out), out=out)
+    r = np.add(r, one, out=out)
+    return np.divide(one, r, out=out)
 
 
 def softplus(x: Array, out: Array | None = None) -> Array:
@@ -197,6 +208,8 @@ def softplus(x: Array, out: Array | None = None) -> Array:
 
 
 def rsqrt(x: Array, out: Array | None = None) -> Array:
+    if np.asarray(x).dtype == np.float16:
+        return _in_single(rsqrt, x, out)
     r = np.sqrt(x, out=out)
     return np.divide(r.dtype.type(1), r, out=out)
 
@@ -264,11 +277,14 @@ def saturating_cast(x: Array, dtype: np.dtype[Any]) -> Array:
     """Float to integer as WGSL and Rust do: truncate, saturate, NaN to 0."""
     if x.dtype.kind != "f" or dtype.kind not in "iu":
         return x.astype(dtype)
-    wide = np.dtype(np.int64) if dtype.itemsize < 8 else dtype
-    info = np.iinfo(np.int32 if dtype.itemsize < 8 and dtype.kind == "i" else dtype)
-    if dtype.kind == "u":
-        info = np.iinfo(np.uint32) if dtype.itemsize < 8 else np.iinfo(dtype)
-    y = np.where(np.isnan(x), 0, np.trunc(x)).astype(np.float64)
-    y = np.clip(y, float(info.min), float(info.max))
+    if dtype.itemsize == 8:
+        # 2^63 is a float and no int64: casting it would give the lowest one.
+        info = np.iinfo(dtype)
+        wide = np.where(np.isnan(x), 0, np.trunc(x)).astype(np.float64)
+        high = wide >= float(info.max)
+        y = np.where(high, 0.0, np.maximum(wide, float(info.min))).astype(dtype)
+        return np.asarray(np.where(high, info.max, y)).astype(dtype)
     # Narrow types wrap from 32 bits, as the packed stores of a device do.
-    return y.astype(wide).astype(dtype)
+    info = np.iinfo(np.uint32 if dtype.kind == "u" else np.int32)
+    y = np.where(np.isnan(x), 0, np.trunc(x)).astype(np.float64)
+    return np.clip(y, float(info.min), float(info.max)).astype(np.int64).astype(dtype)
