@@ -90,7 +90,7 @@ class _Training:
         loss.backward()
         with wb.no_grad():
             hits = (logits.argmax(1) == target).sum()
-        self.optimizer.step()
+        await self.optimizer.step_async()
         return float(await loss.detach().numpy_async()), int(await hits.numpy_async())
 
     async def test(self) -> None:

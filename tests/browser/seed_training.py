@@ -60,7 +60,7 @@ class Trainer:
         loss = self.loss(images, labels)
         self.optimizer.zero_grad()
         loss.backward()
-        self.optimizer.step()
+        await self.optimizer.step_async()
         return float(await loss.detach().numpy_async())
 
     async def state(self) -> Arrays:
@@ -101,7 +101,7 @@ async def recorded(device: wb.Device, steps: int, batch: int, lr: float) -> list
         record |= {f"state/{k}": v for k, v in state.items()}
         record |= {f"grad/{k}": v for k, v in grads.items()}
         records.append(record)
-        trainer.optimizer.step()
+        await trainer.optimizer.step_async()
     return records
 
 

@@ -9,6 +9,7 @@ webgpu=one of `session.WEBGPU`, packages=(names,), seconds=limit a test.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -52,6 +53,7 @@ class Browsers:
         self._missing: set[str] = set()
         self._collect_errors: list[str] = []
         self._left: dict[Kind, list[str]] = {}
+        self._seconds: dict[Kind, float] = {}
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
@@ -73,13 +75,24 @@ class Browsers:
         kind = kind_of(item)
         if kind is None:
             return None
+        started = time.monotonic()
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         for report in self._run(item, kind):
             item.ihook.pytest_runtest_logreport(report=report)
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         if nextitem is None or kind_of(nextitem) != kind:
             self.close()
+        spent = time.monotonic() - started
+        self._seconds[kind] = self._seconds.get(kind, 0.0) + spent
         return True
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        for kind, seconds in self._seconds.items():
+            where = ", ".join((kind.context, kind.webgpu, *kind.packages))
+            terminalreporter.write_line(f"in Chromium ({where}): {seconds:.1f} s")
+        if len(self._seconds) > 1:
+            total = sum(self._seconds.values())
+            terminalreporter.write_line(f"in Chromium, together: {total:.1f} s")
 
     def _run(self, item: pytest.Item, kind: Kind) -> list[pytest.TestReport]:
         if find_chromium() is None:

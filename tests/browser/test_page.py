@@ -1,0 +1,100 @@
+"""The page in web/: it lists devices, trains with a live curve, stops, and says what fails."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+
+import pytest
+from browser.rig.chromium import Chromium, find_chromium
+
+from web.local import Site, page_mounts
+
+pytestmark = pytest.mark.slow
+
+
+class Page:
+    """The page in a browser, seen as a user sees it."""
+
+    def __init__(self, chromium: Chromium, url: str) -> None:
+        self.chromium = chromium
+        self.session = chromium.open(url)
+
+    def js(self, expression: str):
+        return self.chromium.evaluate(self.session, expression)
+
+    def text(self, name: str) -> str:
+        return self.js(f"document.getElementById({json.dumps(name)}).textContent")
+
+    def wait(self, state: str, seconds: float = 120) -> str:
+        """The status line once the page is in a state."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            if self.js("document.getElementById('status')?.dataset.state") == state:
+                return self.text("status")
+            time.sleep(0.3)
+        raise AssertionError(f"not {state}: {self.text('status')}\n{self.text('log')}")
+
+    def train(self, device: str) -> None:
+        self.js(f"document.getElementById('device').value = {json.dumps(device)}")
+        self.js("document.getElementById('start').click()")
+
+    def errors(self) -> list[str]:
+        found = []
+        while not self.chromium.events.empty():
+            event = self.chromium.events.get()
+            if event.level == "error":
+                found.append(event.text)
+        return found
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    if find_chromium() is None:
+        pytest.skip("Chromium is not installed")
+    site = Site(page_mounts())
+    yield site
+    site.close()
+
+
+def test_trains_on_webgpu_and_on_the_cpu(site: Site) -> None:
+    with Chromium() as chromium:
+        page = Page(chromium, f"{site.url}/?steps=6")
+        assert page.wait("ready").startswith("ready on WebGPU")
+        for device in ("wgpu:0", "cpu"):
+            page.train(device)
+            assert page.wait("busy") is not None
+            assert page.wait("ready").startswith("done after 6 steps")
+            assert page.text("step") == "6/6"
+            assert 0 < float(page.text("loss")) < 4
+            assert float(page.text("rate")) > 0
+            assert page.text("test").endswith("%")
+            assert page.js("document.querySelectorAll('#digits figure').length") == 36
+        log = page.text("log")
+        print(log)
+        assert "wgpu:0" in log and "first step" in log
+        assert page.errors() == []
+
+
+def test_stops_when_told(site: Site) -> None:
+    with Chromium() as chromium:
+        page = Page(chromium, f"{site.url}/")
+        page.wait("ready")
+        page.train("cpu")
+        page.wait("busy")
+        while page.text("step") == "–":
+            time.sleep(0.1)
+        page.js("document.getElementById('stop').click()")
+        assert page.wait("ready").startswith("stopped after")
+        assert page.errors() == []
+
+
+def test_without_webgpu_it_trains_on_the_cpu_and_says_why(site: Site) -> None:
+    with Chromium(()) as chromium:
+        page = Page(chromium, f"{site.url}/?steps=2")
+        assert page.wait("ready") == "ready on CPU (numpy)"
+        assert "no adapter" in page.text("log")
+        page.train("cpu")
+        page.wait("busy")
+        assert page.wait("ready").startswith("done after 2 steps")
