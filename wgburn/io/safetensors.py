@@ -22,8 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.errors import FileFormatError
-
-PathLike = str | os.PathLike[str]
+from .files import Data, PathLike, map_file
 
 #: The format's own bound on the header, against files that ask for absurd memory.
 MAX_HEADER = 100_000_000
@@ -75,7 +74,7 @@ class LazyFile(Mapping[str, NDArray[Any]]):
     dtype and shape without touching data. Arrays stay valid after `close()`.
     """
 
-    def __init__(self, data: mmap.mmap | bytes, name: str) -> None:
+    def __init__(self, data: Data, name: str) -> None:
         self._name = name
         self._data = data
         self._start, self._entries, self.metadata = _parse(data, name)
@@ -130,17 +129,7 @@ class LazyFile(Mapping[str, NDArray[Any]]):
 def read_safetensors(path: PathLike) -> LazyFile:
     """Open a file and check its whole header. Raises FileFormatError naming file and cause."""
     name = os.fspath(path)
-    data: mmap.mmap | bytes
-    try:
-        with open(path, "rb") as file:
-            try:
-                data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            except (OSError, ValueError):  # an empty file, or a file system that maps nothing
-                data = file.read()
-    except FileNotFoundError:
-        raise FileFormatError(f"{name}: no such file") from None
-    except OSError as error:
-        raise FileFormatError(f"{name}: cannot be read: {error.strerror or error}") from error
+    data = map_file(path)
     return LazyFile(data, name)
 
 
@@ -178,7 +167,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return table
 
 
-def _parse(data: mmap.mmap | bytes, name: str) -> tuple[int, dict[str, Entry], dict[str, str]]:
+def _parse(data: Data, name: str) -> tuple[int, dict[str, Entry], dict[str, str]]:
     """Offset of the data section, entries in the order of their bytes, metadata."""
     if len(data) < 8:
         _fail(name, f"{len(data)} bytes are no safetensors file: it starts with 8 of length")

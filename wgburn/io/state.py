@@ -1,4 +1,4 @@
-"""wb.save and wb.load: named tensors in a safetensors file.
+"""wb.save and wb.load: named tensors to a safetensors file, and from any file of weights.
 
 Owns: what a state becomes in a file and back. Must not know: modules, optimizers, the file's bytes.
 """
@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.errors import FileFormatError, ValueRangeError
+from ..core.errors import DTypeError, FileFormatError, ValueRangeError
 from ..device.device import Device, as_device
 from ..tensor.creation import from_numpy
 from ..tensor.tensor import Tensor
-from .safetensors import PathLike, read_safetensors, write_safetensors
+from .files import PathLike
+from .safetensors import write_safetensors
+from .weights import Keys, Rename, open_weights
 
 #: Counters that torch keeps as int64. Here they are int32, and int64 in files only.
 _COUNTER = "num_batches_tracked"
@@ -37,15 +39,31 @@ def save(
     write_safetensors(arrays, path, metadata)
 
 
-def load(path: PathLike, device: Device | str | None = None) -> dict[str, Tensor]:
-    """The tensors of a safetensors file, on `device` (the default device if None).
+def load(
+    path: PathLike,
+    device: Device | str | None = None,
+    *,
+    keys: Keys | None = None,
+    rename: Rename | None = None,
+) -> dict[str, Tensor]:
+    """The tensors of a file, on `device` (the default device if None). All of them, or none.
+
+    Reads safetensors, torch's .pt/.pth/.bin (without torch, executing nothing in them), an index of
+    shards, or a folder with one of these: the content decides, not the name. Nested dicts become
+    dotted names; what is no tensor is left out.
+
+    `keys` chooses by name in the file: a leading part ("encoder."), a compiled pattern, a test, or
+    a list of exact names. `rename` then gives new names: a dict of names or leading parts
+    ({"bert.": ""}), a (pattern, replacement) pair or several, or a function. Only what is chosen
+    is read.
 
     bfloat16 becomes float32; on a device without 64-bit types, int64 becomes int32 and float64
-    float32. Raises FileFormatError for a file that is missing or damaged.
+    float32. Raises FileFormatError for a file that is missing, damaged, or asks for code to run.
     """
     target = as_device(device)
-    with read_safetensors(path) as file:
-        return {name: _to_tensor(name, file[name], path, target) for name in file}
+    with open_weights(path) as weights:
+        chosen = weights.only(keys).renamed(rename)
+        return {name: _to_tensor(name, chosen[name], path, target) for name in chosen}
 
 
 def _to_array(name: Any, value: Any, path: PathLike) -> NDArray[Any]:
@@ -67,6 +85,8 @@ def _to_tensor(name: str, array: NDArray[Any], path: PathLike, device: Device) -
         return from_numpy(array, device)
     except ValueRangeError as error:  # int64 values that do not fit the device's int32
         raise ValueRangeError(f"{path}: tensor {name!r}: {error}") from error
+    except DTypeError as error:
+        raise FileFormatError(f"{path}: tensor {name!r}: {error}") from error
 
 
 def _is_counter(name: Any) -> bool:
