@@ -40,9 +40,10 @@ class Lowering:
     _rehearsing = False
 
     def __init__(
-        self, graph: Graph, limits: Mapping[str, int], features: frozenset[str], fuse: bool
+        self, graph: Graph, limits: Mapping[str, int], features: frozenset[str], fuse: bool, software: bool
     ) -> None:
         self.graph = graph
+        self.software = software
         self.fuse = fuse
         self.limits = limits
         self.features = features
@@ -390,7 +391,7 @@ class Lowering:
         family = templates.family_of(self.graph, n)
         order = family.order or tuple(range(len(n.srcs)))
         operands = [self.operand(n.srcs[k], family.strided[k]) for k in order]
-        launched = family.launch(n, operands)
+        launched = family.launch(n, operands, self.software)
         if launched.splits > 1:
             acc = dt.float32 if n.dtype.is_float else n.dtype
             part = kernels.Output(
@@ -495,6 +496,7 @@ class _Rehearsal(Lowering):
 
     def __init__(self, real: Lowering, sources: dict[int, Source]) -> None:
         self.graph = real.graph
+        self.software = real.software
         self.fuse = real.fuse
         self.limits = real.limits
         self.features = real.features
@@ -506,10 +508,10 @@ class _Rehearsal(Lowering):
 
 
 def lower(
-    graph: Graph, limits: Mapping[str, int], features: frozenset[str], fuse: bool = True
+    graph: Graph, limits: Mapping[str, int], features: frozenset[str], fuse: bool = True, software: bool = False
 ) -> Plan:
     """The plan of a graph on a device with these limits and features.
 
     Raises DeviceError naming a limit that a result breaks, DTypeError for a dtype the device lacks.
     """
-    return Lowering(graph, limits, features, fuse).run()
+    return Lowering(graph, limits, features, fuse, software).run()

@@ -58,9 +58,9 @@ class Launched:
 
 
 class Family(NamedTuple):
-    """How an op uses a kernel family. strided: which inputs may have any strides (others are made dense)."""
+    """How an op uses a kernel family; `launch` is told whether the adapter is software. strided: which inputs may have any strides (others are made dense)."""
 
-    launch: Callable[[GNode, Sequence[Operand]], Launched]
+    launch: Callable[[GNode, Sequence[Operand], bool], Launched]
     strided: tuple[bool, ...]
     order: tuple[int, ...] | None = None  # kernel input k is op input order[k]
 
@@ -73,7 +73,7 @@ def _offsets(values: dict[str, Any], **offsets: Num) -> dict[str, Any]:
     return values | dict(offsets)
 
 
-def _matmul(node: GNode, ops: Sequence[Operand]) -> Launched:
+def _matmul(node: GNode, ops: Sequence[Operand], software: bool) -> Launched:
     a, b = ops
     m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
     batch = node.shape[:-2]
@@ -100,15 +100,15 @@ def _matmul(node: GNode, ops: Sequence[Operand]) -> Launched:
     if len(sizes) == 1 and sb[0] == 0 and sa[0] == sa[1] * m:
         m *= sizes.pop()
         del sa[0], sb[0]
-    spec, splits = kmatmul.choose(_acc(node), sizes, m, n, k)
+    spec, splits = kmatmul.choose(_acc(node), sizes, m, n, k, software=software)
     values, groups = kmatmul.launch(spec, sizes, m, n, k, sa, sb, 0, 0, splits)
     return Launched(
         kmatmul.build(spec), _offsets(values, a_off=a.offset, b_off=b.offset), groups, splits
     )
 
 
-def _conv(kind: str) -> Callable[[GNode, Sequence[Operand]], Launched]:
-    def launch(node: GNode, ops: Sequence[Operand]) -> Launched:
+def _conv(kind: str) -> Callable[[GNode, Sequence[Operand], bool], Launched]:
+    def launch(node: GNode, ops: Sequence[Operand], software: bool) -> Launched:
         a, b = ops
         attrs = node.attrs
         if kind == kconv.FORWARD:
@@ -147,7 +147,9 @@ def _conv(kind: str) -> Callable[[GNode, Sequence[Operand]], Launched]:
             )
             kernel = node.shape[2:]
             names = ("g_off", "x_off")
-        spec, splits = kconv.choose(kind, _acc(node), kernel, attrs.stride, attrs.dilation, sizes)
+        spec, splits = kconv.choose(
+            kind, _acc(node), kernel, attrs.stride, attrs.dilation, sizes, software=software
+        )
         values, groups = kconv.launch(spec, sizes, a.strides, b.strides, 0, 0, splits)
         return Launched(
             kconv.build(spec), values | {names[0]: a.offset, names[1]: b.offset}, groups, splits
@@ -156,8 +158,8 @@ def _conv(kind: str) -> Callable[[GNode, Sequence[Operand]], Launched]:
     return launch
 
 
-def _pool(what: str) -> Callable[[GNode, Sequence[Operand]], Launched]:
-    def launch(node: GNode, ops: Sequence[Operand]) -> Launched:
+def _pool(what: str) -> Callable[[GNode, Sequence[Operand], bool], Launched]:
+    def launch(node: GNode, ops: Sequence[Operand], software: bool) -> Launched:
         a = node.attrs
         planes = node.shape[0] * node.shape[1]
         acc = WGSL_TYPE[ops[0].dtype.kind]
@@ -173,10 +175,10 @@ def _around(shape: tuple[int, ...], axis: int) -> tuple[int, int, int]:
     return prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
 
 
-def _index(what: str, has_base: bool) -> Callable[[GNode, Sequence[Operand]], Launched]:
+def _index(what: str, has_base: bool) -> Callable[[GNode, Sequence[Operand], bool], Launched]:
     writes = what in kindex.WRITES
 
-    def launch(node: GNode, ops: Sequence[Operand]) -> Launched:
+    def launch(node: GNode, ops: Sequence[Operand], software: bool) -> Launched:
         along = node.shape if writes else ops[0].shape
         _, length, _ = _around(along, node.attrs)
         outer, count, inner = _around(ops[0].shape if writes else node.shape, node.attrs)
@@ -187,8 +189,8 @@ def _index(what: str, has_base: bool) -> Callable[[GNode, Sequence[Operand]], La
     return launch
 
 
-def _scan(what: str) -> Callable[[GNode, Sequence[Operand]], Launched]:
-    def launch(node: GNode, ops: Sequence[Operand]) -> Launched:
+def _scan(what: str) -> Callable[[GNode, Sequence[Operand], bool], Launched]:
+    def launch(node: GNode, ops: Sequence[Operand], software: bool) -> Launched:
         outer, length, inner = _around(node.shape, node.attrs)
         spec = kscan.choose(what, _acc(node), outer, length, inner)
         values, groups = kscan.launch(spec, outer, length, inner)
@@ -197,8 +199,8 @@ def _scan(what: str) -> Callable[[GNode, Sequence[Operand]], Launched]:
     return launch
 
 
-def _sort(what: str) -> Callable[[GNode, Sequence[Operand]], Launched]:
-    def launch(node: GNode, ops: Sequence[Operand]) -> Launched:
+def _sort(what: str) -> Callable[[GNode, Sequence[Operand], bool], Launched]:
+    def launch(node: GNode, ops: Sequence[Operand], software: bool) -> Launched:
         rows, length, _ = _around(node.shape, len(node.shape) - 1)
         acc = "u32" if ops[0].dtype.kind == "b" else WGSL_TYPE[ops[0].dtype.kind]
         run = node.attrs.run

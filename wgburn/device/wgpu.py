@@ -89,7 +89,8 @@ class WgpuBackend(Backend):
 
     # -- plans ------------------------------------------------------------------------------------
     async def compile(self, graph: Graph) -> Ready:
-        plan = lower(graph, self.driver.info.limits, self.driver.info.features, config.fuse)
+        i = self.driver.info
+        plan = lower(graph, i.limits, i.features, config.fuse, i.is_software)
         if not plan.steps:
             return Ready(plan, None)
         with translated():
