@@ -48,6 +48,11 @@ def _int_pow(a: int, b: int) -> int:
     return 1 if a == 1 else (-1 if b & 1 else 1) if a == -1 else 0
 
 
+def _acosh(x: Any) -> Any:
+    # numpy's own is not NaN for some x < 1 in WebAssembly.
+    return np.where(x < 1, np.nan, np.arccosh(np.where(x < 1, 1, x)))
+
+
 def _erf(x: Any) -> Any:
     return np.vectorize(math.erf, otypes=[np.float64])(x)
 
@@ -112,11 +117,14 @@ UNARY: dict[str, Fn] = {
     "cosh": Fn(np.cosh, domain=(-88, 88)),
     "tanh": Fn(np.tanh),
     "asinh": Fn(np.arcsinh),
-    "acosh": Fn(np.arccosh, domain=(1, 8), smooth=(1.3, 3.0)),
+    "acosh": Fn(_acosh, domain=(1, 8), smooth=(1.3, 3.0)),
     "atanh": Fn(np.arctanh, domain=(-1, 1), smooth=(-0.8, 0.8)),
     "sigmoid": Fn(_sigmoid, domain=(-87, 40)),
     "softplus": Fn(lambda x: np.logaddexp(x, 0.0), domain=(-87, 40)),
     "erf": Fn(_erf, domain=(-4, 4)),
+    "erfc": Fn(
+        np.vectorize(math.erfc, otypes=[np.float64]), domain=(-4, 9), tol=Tol(ulp=8.0)
+    ),
     "erfinv": Fn(
         lambda x: np.vectorize(_erfinv_one, otypes=[np.float64])(x),
         domain=(-1, 1),
@@ -144,6 +152,7 @@ BINARY: dict[str, Fn] = {
     "maximum": Fn(np.maximum, max),
     "minimum": Fn(np.minimum, min),
     "atan2": Fn(np.arctan2, smooth=(0.3, 2.0)),
+    "hypot": Fn(np.hypot, smooth=(0.3, 2.0)),
     "fmod": Fn(np.fmod, _trunc_mod, smooth=((3.2, 3.8), (0.81, 0.99))),
     "remainder": Fn(
         np.remainder,
