@@ -15,14 +15,19 @@ if TYPE_CHECKING:
     from .tensor import Tensor
 
 
-def _binary(self: Any, op: Op, other: Any) -> Any:
+def _binary(self: Any, op: Op, other: Any, reflected: bool = False) -> Any:
     operands = bridge.pair(op.name, self, other)
-    return NotImplemented if operands is None else bridge.apply(op, operands)
+    if operands is None:
+        return NotImplemented
+    a, b = operands
+    if a._node.dtype.kind == "b" and "b" not in op.dtypes:
+        # Two booleans compute as int32 where the op is arithmetic.
+        a, b = bridge.cast(a, dt.int32), bridge.cast(b, dt.int32)
+    return bridge.apply(op, (b, a) if reflected else (a, b))
 
 
 def _reflected(self: Any, op: Op, other: Any) -> Any:
-    operands = bridge.pair(op.name, self, other)
-    return NotImplemented if operands is None else bridge.apply(op, (operands[1], operands[0]))
+    return _binary(self, op, other, reflected=True)
 
 
 def _named(self: Any, op: Op, other: Any) -> Any:
@@ -67,18 +72,18 @@ class Arithmetic:
 
     # -- operators --------------------------------------------------------------------------------
     def __add__(self: Any, other: Any) -> Tensor:
-        return _binary(_numeric(self), ew.add, other)
+        return _binary(self, ew.add, other)
 
     __radd__ = __add__
 
     def __sub__(self: Any, other: Any) -> Tensor:
-        return _binary(_numeric(self), ew.sub, other)
+        return _binary(self, ew.sub, other)
 
     def __rsub__(self: Any, other: Any) -> Tensor:
-        return _reflected(_numeric(self), ew.sub, other)
+        return _reflected(self, ew.sub, other)
 
     def __mul__(self: Any, other: Any) -> Tensor:
-        return _binary(_numeric(self), ew.mul, other)
+        return _binary(self, ew.mul, other)
 
     __rmul__ = __mul__
 
@@ -91,22 +96,22 @@ class Arithmetic:
         return NotImplemented if operands is None else bridge.apply(ew.div, operands[::-1])
 
     def __floordiv__(self: Any, other: Any) -> Tensor:
-        return _binary(_numeric(self), ew.floor_divide, other)
+        return _binary(self, ew.floor_divide, other)
 
     def __rfloordiv__(self: Any, other: Any) -> Tensor:
-        return _reflected(_numeric(self), ew.floor_divide, other)
+        return _reflected(self, ew.floor_divide, other)
 
     def __mod__(self: Any, other: Any) -> Tensor:
-        return _binary(_numeric(self), ew.remainder, other)
+        return _binary(self, ew.remainder, other)
 
     def __rmod__(self: Any, other: Any) -> Tensor:
-        return _reflected(_numeric(self), ew.remainder, other)
+        return _reflected(self, ew.remainder, other)
 
     def __pow__(self: Any, other: Any) -> Tensor:
         return _power(self, other)
 
     def __rpow__(self: Any, other: Any) -> Tensor:
-        return _reflected(_numeric(self), ew.pow_, other)
+        return _reflected(self, ew.pow_, other)
 
     def __neg__(self: Any) -> Tensor:
         return bridge.apply(ew.neg, (_numeric(self),))
@@ -127,16 +132,16 @@ class Arithmetic:
         return _binary(self, ew.ne, other)
 
     def __lt__(self: Any, other: Any) -> Tensor:
-        return _binary(_numeric(self), ew.lt, other)
+        return _binary(self, ew.lt, other)
 
     def __le__(self: Any, other: Any) -> Tensor:
-        return _binary(_numeric(self), ew.le, other)
+        return _binary(self, ew.le, other)
 
     def __gt__(self: Any, other: Any) -> Tensor:
-        return _binary(_numeric(self), ew.gt, other)
+        return _binary(self, ew.gt, other)
 
     def __ge__(self: Any, other: Any) -> Tensor:
-        return _binary(_numeric(self), ew.ge, other)
+        return _binary(self, ew.ge, other)
 
     def __and__(self: Any, other: Any) -> Tensor:
         return _binary(self, ew.bitwise_and, other)
@@ -161,15 +166,15 @@ class Arithmetic:
 
     # -- named forms of the operators -------------------------------------------------------------
     def add(self: Any, other: Any, alpha: float = 1) -> Tensor:
-        return _named(_numeric(self), ew.add, other * alpha if alpha != 1 else other)
+        return _named(self, ew.add, other * alpha if alpha != 1 else other)
 
     def sub(self: Any, other: Any, alpha: float = 1) -> Tensor:
-        return _named(_numeric(self), ew.sub, other * alpha if alpha != 1 else other)
+        return _named(self, ew.sub, other * alpha if alpha != 1 else other)
 
     subtract = sub
 
     def mul(self: Any, other: Any) -> Tensor:
-        return _named(_numeric(self), ew.mul, other)
+        return _named(self, ew.mul, other)
 
     multiply = mul
 
@@ -179,26 +184,26 @@ class Arithmetic:
     divide = true_divide = div
 
     def floor_divide(self: Any, other: Any) -> Tensor:
-        return _named(_numeric(self), ew.floor_divide, other)
+        return _named(self, ew.floor_divide, other)
 
     def remainder(self: Any, other: Any) -> Tensor:
         """The remainder with the divisor's sign (Python's %)."""
-        return _named(_numeric(self), ew.remainder, other)
+        return _named(self, ew.remainder, other)
 
     def fmod(self: Any, other: Any) -> Tensor:
         """The remainder with the dividend's sign (C's fmod)."""
-        return _named(_numeric(self), ew.fmod, other)
+        return _named(self, ew.fmod, other)
 
     def pow(self: Any, other: Any) -> Tensor:
         return _power(self, other)
 
     def maximum(self: Any, other: Any) -> Tensor:
         """Element-wise maximum; NaN propagates."""
-        return _named(_numeric(self), ew.maximum, other)
+        return _named(self, ew.maximum, other)
 
     def minimum(self: Any, other: Any) -> Tensor:
         """Element-wise minimum; NaN propagates."""
-        return _named(_numeric(self), ew.minimum, other)
+        return _named(self, ew.minimum, other)
 
     def atan2(self: Any, other: Any) -> Tensor:
         """The angle of (other, self)."""
@@ -213,16 +218,16 @@ class Arithmetic:
         return _named(self, ew.ne, other)
 
     def lt(self: Any, other: Any) -> Tensor:
-        return _named(_numeric(self), ew.lt, other)
+        return _named(self, ew.lt, other)
 
     def le(self: Any, other: Any) -> Tensor:
-        return _named(_numeric(self), ew.le, other)
+        return _named(self, ew.le, other)
 
     def gt(self: Any, other: Any) -> Tensor:
-        return _named(_numeric(self), ew.gt, other)
+        return _named(self, ew.gt, other)
 
     def ge(self: Any, other: Any) -> Tensor:
-        return _named(_numeric(self), ew.ge, other)
+        return _named(self, ew.ge, other)
 
     def logical_not(self: Any) -> Tensor:
         return bridge.apply(ew.logical_not, (_truth(self),))

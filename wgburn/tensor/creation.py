@@ -106,6 +106,8 @@ def full(shape: Any, value: Any, dtype: Any = None, device: Any = None) -> Tenso
     """A tensor filled with one number."""
     dev = as_device(device)
     dev.backend.check_open()
+    if isinstance(value, (Tensor, np.generic)):
+        value = value.item()
     if dtype is None:
         d = (
             dt.bool_
@@ -117,8 +119,6 @@ def full(shape: Any, value: Any, dtype: Any = None, device: Any = None) -> Tenso
     else:
         d = dtype_of(dtype)
     dev.backend.check_dtype(d, "full")
-    if isinstance(value, Tensor):
-        value = value.item()
     t = bridge.wrap(Tensor, bridge.scalar_node(value, d, dev.backend), dev.is_autodiff)
     dims = as_shape("full", (shape,) if not isinstance(shape, int) else ((shape,),))
     if any(s < 0 for s in dims):
@@ -161,6 +161,7 @@ def arange(
     start: Any, end: Any = None, step: Any = 1, dtype: Any = None, device: Any = None
 ) -> Tensor:
     """start, start + step, ... below `end`; int32 for ints, else float32."""
+    start, end, step = (v.item() if isinstance(v, np.generic) else v for v in (start, end, step))
     if end is None:
         start, end = 0, start
     if step == 0:

@@ -178,6 +178,13 @@ class Tensor(Arithmetic, Reduction, Movement, Indexing):
         a = self.numpy()
         return a if dtype is None else a.astype(dtype)
 
+    def __dlpack__(self, **kwargs: Any) -> Any:
+        """A copy on the host, for torch.from_dlpack, np.from_dlpack and their like."""
+        return self.numpy().__dlpack__(**kwargs)
+
+    def __dlpack_device__(self) -> tuple[Any, Any]:
+        return np.empty(0).__dlpack_device__()
+
     def __float__(self) -> float:
         return float(self.item())
 
