@@ -170,7 +170,9 @@ class LeakyReLU(Module):
 class PReLU(Module):
     """LeakyReLU with a trained slope: one, or one a channel."""
 
-    def __init__(self, num_parameters: int = 1, init: float = 0.25, device: Any = None, dtype: Any = None) -> None:
+    def __init__(
+        self, num_parameters: int = 1, init: float = 0.25, device: Any = None, dtype: Any = None
+    ) -> None:
         super().__init__()
         self.num_parameters = num_parameters
         self.init = init
@@ -253,7 +255,10 @@ class _Along(Module):
 
     def _dim(self) -> int:
         if self.dim is None:
-            raise ShapeError(f"{type(self).__name__} needs the dimension to normalise: {type(self).__name__}(dim=-1)")
+            raise ShapeError(
+                f"{type(self).__name__} needs the dimension to normalise: "
+                f"{type(self).__name__}(dim=-1)"
+            )
         return self.dim
 
     def extra_repr(self) -> str:

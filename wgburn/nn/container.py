@@ -154,7 +154,9 @@ class ParameterList(Module):
         return self._parameters[str(_place("ParameterList", index, len(self)))]
 
     def append(self, value: Any) -> ParameterList:
-        self.register_parameter(str(len(self)), value if isinstance(value, Parameter) else Parameter(value))
+        self.register_parameter(
+            str(len(self)), value if isinstance(value, Parameter) else Parameter(value)
+        )
         return self
 
     def extra_repr(self) -> str:

@@ -21,17 +21,31 @@ class _Conv(Module):
     transposed = False
 
     def __init__(
-        self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any, padding: Any, dilation: Any,
-        groups: int, bias: bool, padding_mode: str, output_padding: Any, device: Any, dtype: Any,
-    ) -> None:  # fmt: skip
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Any,
+        stride: Any,
+        padding: Any,
+        dilation: Any,
+        groups: int,
+        bias: bool,
+        padding_mode: str,
+        output_padding: Any,
+        device: Any,
+        dtype: Any,
+    ) -> None:
         super().__init__()
         name, n = type(self).__name__, self.n
         if groups < 1 or in_channels % groups or out_channels % groups:
             raise ShapeError(
-                f"{name}: {in_channels} input and {out_channels} output channels must both be divisible by groups={groups}"
+                f"{name}: {in_channels} input and {out_channels} output channels must both be "
+                f"divisible by groups={groups}"
             )
         if padding_mode not in _PADDINGS[: 1 if self.transposed else None]:
-            raise ValueRangeError(f"{name}: padding_mode {padding_mode!r}; use {', '.join(_PADDINGS)}")
+            raise ValueRangeError(
+                f"{name}: padding_mode {padding_mode!r}; use {', '.join(_PADDINGS)}"
+            )
         self.in_channels = in_channels
         self.out_channels = out_channels
         self.kernel_size = per_dim(name, "kernel_size", kernel_size, n)
@@ -41,9 +55,15 @@ class _Conv(Module):
         self.output_padding = per_dim(name, "output_padding", output_padding, n)
         self.groups = groups
         self.padding_mode = padding_mode
-        outer, inner = (in_channels, out_channels) if self.transposed else (out_channels, in_channels)
-        self.weight = Parameter(empty((outer, inner // groups, *self.kernel_size), dtype=dtype, device=device))
-        self.register_parameter("bias", Parameter(empty(out_channels, dtype=dtype, device=device)) if bias else None)
+        outer, inner = (
+            (in_channels, out_channels) if self.transposed else (out_channels, in_channels)
+        )
+        self.weight = Parameter(
+            empty((outer, inner // groups, *self.kernel_size), dtype=dtype, device=device)
+        )
+        self.register_parameter(
+            "bias", Parameter(empty(out_channels, dtype=dtype, device=device)) if bias else None
+        )
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -69,7 +89,8 @@ class _Conv(Module):
         return F.pad(input, flat, self.padding_mode), 0
 
     def extra_repr(self) -> str:
-        out = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
+        out = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}"
+        out += f", stride={self.stride}"
         if self.padding != (0,) * self.n:
             out += f", padding={self.padding!r}"
         if self.dilation != (1,) * self.n:
@@ -85,12 +106,32 @@ class _Conv(Module):
 
 class _Forward(_Conv):
     def __init__(
-        self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0,
-        dilation: Any = 1, groups: int = 1, bias: bool = True, padding_mode: str = "zeros",
-        device: Any = None, dtype: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Any,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+        bias: bool = True,
+        padding_mode: str = "zeros",
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
         super().__init__(
-            in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode, 0, device, dtype
+            in_channels,
+            out_channels,
+            kernel_size,
+            stride,
+            padding,
+            dilation,
+            groups,
+            bias,
+            padding_mode,
+            0,
+            device,
+            dtype,
         )
 
     def forward(self, input: Any) -> Any:
@@ -121,32 +162,69 @@ class _Transposed(_Conv):
     transposed = True
 
     def __init__(
-        self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0,
-        output_padding: Any = 0, groups: int = 1, bias: bool = True, dilation: Any = 1, padding_mode: str = "zeros",
-        device: Any = None, dtype: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Any,
+        stride: Any = 1,
+        padding: Any = 0,
+        output_padding: Any = 0,
+        groups: int = 1,
+        bias: bool = True,
+        dilation: Any = 1,
+        padding_mode: str = "zeros",
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
         super().__init__(
-            in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode,
-            output_padding, device, dtype,
-        )  # fmt: skip
+            in_channels,
+            out_channels,
+            kernel_size,
+            stride,
+            padding,
+            dilation,
+            groups,
+            bias,
+            padding_mode,
+            output_padding,
+            device,
+            dtype,
+        )
 
     def forward(self, input: Any, output_size: Any = None) -> Any:
         """output_size: the spatial size wanted, where stride leaves several possible."""
         conv = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[self.n - 1]
         extra = self.output_padding if output_size is None else self._extra(input, output_size)
-        return conv(input, self.weight, self.bias, self.stride, self.padding, extra, self.groups, self.dilation)
+        return conv(
+            input,
+            self.weight,
+            self.bias,
+            self.stride,
+            self.padding,
+            extra,
+            self.groups,
+            self.dilation,
+        )
 
     def _extra(self, input: Any, output_size: Any) -> tuple[int, ...]:
         want = tuple(output_size)[-self.n :]
         least = tuple(
             (s - 1) * st - 2 * p + d * (k - 1) + 1
             for s, st, p, d, k in zip(
-                input.shape[-self.n :], self.stride, self.padding, self.dilation, self.kernel_size, strict=True
+                input.shape[-self.n :],
+                self.stride,
+                self.padding,
+                self.dilation,
+                self.kernel_size,
+                strict=True,
             )
         )
-        if len(want) != self.n or any(not m <= w < m + s for w, m, s in zip(want, least, self.stride, strict=True)):
+        if len(want) != self.n or any(
+            not m <= w < m + s for w, m, s in zip(want, least, self.stride, strict=True)
+        ):
             raise ShapeError(
-                f"{type(self).__name__}: output_size {want} is not reached from input {input.shape}: sizes are "
+                f"{type(self).__name__}: output_size {want} is not reached from input "
+                f"{input.shape}: sizes are "
                 f"{least} to {tuple(m + s - 1 for m, s in zip(least, self.stride, strict=True))}"
             )
         return tuple(w - m for w, m in zip(want, least, strict=True))

@@ -31,7 +31,9 @@ _GAINS = {
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
-    """How much a nonlinearity shrinks a signal, to be made up by the weights. Raises ValueRangeError."""
+    """How much a nonlinearity shrinks a signal, to be made up by the weights.
+    Raises ValueRangeError.
+    """
     if nonlinearity == "leaky_relu":
         slope = 0.01 if param is None else float(param)
         return math.sqrt(2.0 / (1.0 + slope * slope))
@@ -45,7 +47,9 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 def fans(t: Tensor) -> tuple[int, int]:
     """(fan in, fan out) of a weight [out, in, *kernel]. Raises ShapeError for vectors."""
     if t.ndim < 2:
-        raise ShapeError(f"init: a weight of shape {t.shape} has no fan in and fan out; use uniform_ or normal_")
+        raise ShapeError(
+            f"init: a weight of shape {t.shape} has no fan in and fan out; use uniform_ or normal_"
+        )
     window = math.prod(t.shape[2:])
     return t.shape[1] * window, t.shape[0] * window
 
@@ -68,7 +72,9 @@ def normal_(t: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
     return _fill(t, randn(t.shape, device=_home(t)) * std + mean)
 
 
-def trunc_normal_(t: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0) -> Tensor:
+def trunc_normal_(
+    t: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0
+) -> Tensor:
     """Normal, cut off outside [a, b], by the inverse of its distribution."""
     low = math.erf((a - mean) / std / math.sqrt(2.0))
     high = math.erf((b - mean) / std / math.sqrt(2.0))
@@ -91,7 +97,7 @@ def ones_(t: Tensor) -> Tensor:
 def eye_(t: Tensor) -> Tensor:
     if t.ndim != 2:
         raise ShapeError(f"eye_ takes a matrix, got {t.shape}")
-    return _fill(t, eye(*t.shape, dtype=t.dtype, device=_home(t)))
+    return _fill(t, eye(t.shape[0], t.shape[1], dtype=t.dtype, device=_home(t)))
 
 
 def dirac_(t: Tensor, groups: int = 1) -> Tensor:
@@ -99,7 +105,9 @@ def dirac_(t: Tensor, groups: int = 1) -> Tensor:
     if not 3 <= t.ndim <= 5:
         raise ShapeError(f"dirac_ takes a convolution weight of 3 to 5 dimensions, got {t.shape}")
     if t.shape[0] % groups:
-        raise ShapeError(f"dirac_: {t.shape[0]} output channels are not divisible by groups={groups}")
+        raise ShapeError(
+            f"dirac_: {t.shape[0]} output channels are not divisible by groups={groups}"
+        )
     values = np.zeros(t.shape, t.dtype.np)
     each = t.shape[0] // groups
     middle = tuple(s // 2 for s in t.shape[2:])
@@ -127,17 +135,23 @@ def _kaiming_std(t: Tensor, a: float, mode: str, nonlinearity: str) -> float:
     return calculate_gain(nonlinearity, a) / math.sqrt(max(fan, 1))
 
 
-def kaiming_uniform_(t: Tensor, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu") -> Tensor:
+def kaiming_uniform_(
+    t: Tensor, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu"
+) -> Tensor:
     bound = math.sqrt(3.0) * _kaiming_std(t, a, mode, nonlinearity)
     return uniform_(t, -bound, bound)
 
 
-def kaiming_normal_(t: Tensor, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu") -> Tensor:
+def kaiming_normal_(
+    t: Tensor, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu"
+) -> Tensor:
     return normal_(t, 0.0, _kaiming_std(t, a, mode, nonlinearity))
 
 
 def orthogonal_(t: Tensor, gain: float = 1.0) -> Tensor:
-    """Rows (or columns, whichever are fewer) of length `gain` at right angles. Computed on the host."""
+    """Rows (or columns, whichever are fewer) of length `gain` at right angles.
+    Computed on the host.
+    """
     if t.ndim < 2:
         raise ShapeError(f"orthogonal_ needs at least two dimensions, got {t.shape}")
     rows, columns = t.shape[0], math.prod(t.shape[1:])
@@ -145,7 +159,9 @@ def orthogonal_(t: Tensor, gain: float = 1.0) -> Tensor:
     q, r = np.linalg.qr(drawn.T if rows < columns else drawn)
     q = q * np.sign(np.diag(r))
     values = (q.T if rows < columns else q) * gain
-    return _fill(t, tensor(np.ascontiguousarray(values).reshape(t.shape), dtype=t.dtype, device=_home(t)))
+    return _fill(
+        t, tensor(np.ascontiguousarray(values).reshape(t.shape), dtype=t.dtype, device=_home(t))
+    )
 
 
 def sparse_(t: Tensor, sparsity: float, std: float = 0.01) -> Tensor:

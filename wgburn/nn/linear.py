@@ -1,4 +1,6 @@
-"""Affine layers, shapes and look-up tables: Linear, Bilinear, Embedding, Flatten, Unflatten, Identity."""
+"""Affine layers, shapes and look-up tables: Linear, Bilinear, Embedding, Flatten, Unflatten,
+Identity.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +29,21 @@ class Identity(Module):
 class Linear(Module):
     """input [*, in_features] to [*, out_features]: input @ weight.T + bias."""
 
-    def __init__(self, in_features: int, out_features: int, bias: bool = True, device: Any = None, dtype: Any = None) -> None:
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
         super().__init__()
         self.in_features = in_features
         self.out_features = out_features
         self.weight = Parameter(empty(out_features, in_features, dtype=dtype, device=device))
-        self.register_parameter("bias", Parameter(empty(out_features, dtype=dtype, device=device)) if bias else None)
+        self.register_parameter(
+            "bias", Parameter(empty(out_features, dtype=dtype, device=device)) if bias else None
+        )
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -45,19 +56,34 @@ class Linear(Module):
         return F.linear(input, self.weight, self.bias)
 
     def extra_repr(self) -> str:
-        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
+        bias = self.bias is not None
+        return f"in_features={self.in_features}, out_features={self.out_features}, bias={bias}"
 
 
 class Bilinear(Module):
     """x1 [*, in1] and x2 [*, in2] to [*, out]: x1 @ weight[o] @ x2 + bias."""
 
     def __init__(
-        self, in1_features: int, in2_features: int, out_features: int, bias: bool = True, device: Any = None, dtype: Any = None
+        self,
+        in1_features: int,
+        in2_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
     ) -> None:
         super().__init__()
-        self.in1_features, self.in2_features, self.out_features = in1_features, in2_features, out_features
-        self.weight = Parameter(empty(out_features, in1_features, in2_features, dtype=dtype, device=device))
-        self.register_parameter("bias", Parameter(empty(out_features, dtype=dtype, device=device)) if bias else None)
+        self.in1_features, self.in2_features, self.out_features = (
+            in1_features,
+            in2_features,
+            out_features,
+        )
+        self.weight = Parameter(
+            empty(out_features, in1_features, in2_features, dtype=dtype, device=device)
+        )
+        self.register_parameter(
+            "bias", Parameter(empty(out_features, dtype=dtype, device=device)) if bias else None
+        )
         bound = 1 / math.sqrt(in1_features)
         init.uniform_(self.weight, -bound, bound)
         if bias:
@@ -74,14 +100,23 @@ class Bilinear(Module):
 
 
 class Embedding(Module):
-    """Rows of a trained table by integer index; the row padding_idx starts as 0 and isn't trained."""
+    """Rows of a trained table by integer index;
+    the row padding_idx starts as 0 and isn't trained.
+    """
 
     def __init__(
-        self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, device: Any = None, dtype: Any = None
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        padding_idx: int | None = None,
+        device: Any = None,
+        dtype: Any = None,
     ) -> None:
         super().__init__()
         if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
-            raise ValueRangeError(f"Embedding: padding_idx={padding_idx} is no row of {num_embeddings}")
+            raise ValueRangeError(
+                f"Embedding: padding_idx={padding_idx} is no row of {num_embeddings}"
+            )
         self.num_embeddings = num_embeddings
         self.embedding_dim = embedding_dim
         self.padding_idx = None if padding_idx is None else padding_idx % num_embeddings
@@ -96,9 +131,18 @@ class Embedding(Module):
             self.weight._assign(cat([r for r in rows if r.shape[0]]))
 
     @classmethod
-    def from_pretrained(cls, embeddings: Any, freeze: bool = True, padding_idx: int | None = None) -> Embedding:
+    def from_pretrained(
+        cls, embeddings: Any, freeze: bool = True, padding_idx: int | None = None
+    ) -> Embedding:
         """A table with given rows; `freeze` keeps it from training."""
-        out = cls(*embeddings.shape, padding_idx=padding_idx, device=embeddings.device, dtype=embeddings.dtype)
+        rows, size = embeddings.shape
+        out = cls(
+            rows,
+            size,
+            padding_idx=padding_idx,
+            device=embeddings.device,
+            dtype=embeddings.dtype,
+        )
         out.weight._assign(embeddings.detach())
         out.weight.requires_grad_(not freeze)
         return out

@@ -51,7 +51,9 @@ class _Weighted(_Loss):
 class NLLLoss(_Weighted):
     """Of log-probabilities [N, C, *] and class indices [N, *]."""
 
-    def __init__(self, weight: Any = None, ignore_index: int = -100, reduction: str = "mean") -> None:
+    def __init__(
+        self, weight: Any = None, ignore_index: int = -100, reduction: str = "mean"
+    ) -> None:
         super().__init__(weight, reduction)
         self.ignore_index = ignore_index
 
@@ -63,7 +65,11 @@ class CrossEntropyLoss(_Weighted):
     """Of logits [N, C, *] and class indices [N, *] or probabilities [N, C, *]."""
 
     def __init__(
-        self, weight: Any = None, ignore_index: int = -100, reduction: str = "mean", label_smoothing: float = 0.0
+        self,
+        weight: Any = None,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+        label_smoothing: float = 0.0,
     ) -> None:
         super().__init__(weight, reduction)
         self.ignore_index = ignore_index
@@ -90,7 +96,9 @@ class BCEWithLogitsLoss(_Weighted):
         self.register_buffer("pos_weight", pos_weight)
 
     def forward(self, input: Any, target: Any) -> Any:
-        return F.binary_cross_entropy_with_logits(input, target, self.weight, self.reduction, self.pos_weight)
+        return F.binary_cross_entropy_with_logits(
+            input, target, self.weight, self.reduction, self.pos_weight
+        )
 
 
 class KLDivLoss(_Loss):
@@ -105,12 +113,16 @@ class KLDivLoss(_Loss):
 
 
 class PoissonNLLLoss(_Loss):
-    def __init__(self, log_input: bool = True, full: bool = False, eps: float = 1e-8, reduction: str = "mean") -> None:
+    def __init__(
+        self, log_input: bool = True, full: bool = False, eps: float = 1e-8, reduction: str = "mean"
+    ) -> None:
         super().__init__(reduction)
         self.log_input, self.full, self.eps = log_input, full, eps
 
     def forward(self, input: Any, target: Any) -> Any:
-        return F.poisson_nll_loss(input, target, self.log_input, self.full, self.eps, self.reduction)
+        return F.poisson_nll_loss(
+            input, target, self.log_input, self.full, self.eps, self.reduction
+        )
 
 
 class GaussianNLLLoss(_Loss):
@@ -152,7 +164,12 @@ class SoftMarginLoss(_Loss):
 
 class TripletMarginLoss(_Loss):
     def __init__(
-        self, margin: float = 1.0, p: float = 2.0, eps: float = 1e-6, swap: bool = False, reduction: str = "mean"
+        self,
+        margin: float = 1.0,
+        p: float = 2.0,
+        eps: float = 1e-6,
+        swap: bool = False,
+        reduction: str = "mean",
     ) -> None:
         super().__init__(reduction)
         self.margin, self.p, self.eps, self.swap = margin, p, eps, swap

@@ -1,6 +1,7 @@
 """Module: a tree of parameters, buffers and modules with torch's habits.
 
-Owns: registration, walking the tree, moving it, printing it. Must not know: what any module computes.
+Owns: registration, walking the tree, moving it, printing it. Must not know: what any module
+computes.
 States (state_dict, load_state_dict) are in `state`.
 """
 
@@ -31,7 +32,9 @@ class Handle:
 
 
 class Module:
-    """Base of every layer and model: assign parameters and modules as attributes, write forward()."""
+    """Base of every layer and model: assign parameters and modules as attributes, write
+    forward().
+    """
 
     training: bool
 
@@ -68,7 +71,9 @@ class Module:
         return Handle(self._before, hook)
 
     def register_forward_hook(self, hook: Callable[..., Any]) -> Handle:
-        """hook(module, args, output) after forward; what it returns (unless None) replaces the output."""
+        """hook(module, args, output) after forward;
+        what it returns (unless None) replaces the output.
+        """
         return Handle(self._after, hook)
 
     # -- registration -----------------------------------------------------------------------------
@@ -77,7 +82,8 @@ class Module:
         if "_parameters" not in own:
             if isinstance(value, (Parameter, Module)):
                 raise AttributeError(
-                    f"{type(self).__name__}.{name}: call super().__init__() before assigning parameters or modules"
+                    f"{type(self).__name__}.{name}: call super().__init__() before assigning "
+                    "parameters or modules"
                 )
             own[name] = value
         elif isinstance(value, Parameter):
@@ -87,17 +93,22 @@ class Module:
         elif name in own["_parameters"]:
             if value is not None:
                 raise TypeError(
-                    f"{type(self).__name__}.{name} is a parameter and cannot be {type(value).__name__}; "
+                    f"{type(self).__name__}.{name} is a parameter and cannot be "
+                    f"{type(value).__name__}; "
                     "assign nn.Parameter(...), or copy_ a value into it under wb.no_grad()"
                 )
             own["_parameters"][name] = None
         elif name in own["_modules"]:
             if value is not None:
-                raise TypeError(f"{type(self).__name__}.{name} is a module and cannot be {type(value).__name__}")
+                raise TypeError(
+                    f"{type(self).__name__}.{name} is a module and cannot be {type(value).__name__}"
+                )
             own["_modules"][name] = None
         elif name in own["_buffers"]:
             if value is not None and not isinstance(value, Tensor):
-                raise TypeError(f"{type(self).__name__}.{name} is a buffer and cannot be {type(value).__name__}")
+                raise TypeError(
+                    f"{type(self).__name__}.{name} is a buffer and cannot be {type(value).__name__}"
+                )
             own["_buffers"][name] = value
         elif name in own["_counters"]:
             own["_counters"][name] = int(value)
@@ -124,11 +135,21 @@ class Module:
 
     def __dir__(self) -> list[str]:
         own = self.__dict__
-        return sorted({*super().__dir__(), *own["_parameters"], *own["_modules"], *own["_buffers"], *own["_counters"]})
+        return sorted(
+            {
+                *super().__dir__(),
+                *own["_parameters"],
+                *own["_modules"],
+                *own["_buffers"],
+                *own["_counters"],
+            }
+        )
 
     def _check_name(self, name: str) -> None:
         if not isinstance(name, str) or not name or "." in name:
-            raise KeyError(f"{type(self).__name__}: {name!r} is no name for an attribute (text without '.')")
+            raise KeyError(
+                f"{type(self).__name__}: {name!r} is no name for an attribute (text without '.')"
+            )
 
     def _forget(self, name: str, kind: str) -> None:
         """A name has one meaning: the latest."""
@@ -143,14 +164,18 @@ class Module:
     def register_parameter(self, name: str, value: Parameter | None) -> None:
         """Add a parameter; None says that there is none, but might be."""
         if value is not None and not isinstance(value, Parameter):
-            raise TypeError(f"register_parameter({name!r}): {type(value).__name__} is no nn.Parameter")
+            raise TypeError(
+                f"register_parameter({name!r}): {type(value).__name__} is no nn.Parameter"
+            )
         self._forget(name, "_parameters")
         self._parameters[name] = value
         if value is not None and value.name is None:
             value.name = name
 
     def register_buffer(self, name: str, value: Tensor | None, persistent: bool = True) -> None:
-        """Add a tensor that moves with the module and isn't trained; in state_dict() if persistent."""
+        """Add a tensor that moves with the module and isn't trained;
+        in state_dict() if persistent.
+        """
         if value is not None and not isinstance(value, Tensor):
             raise TypeError(f"register_buffer({name!r}): {type(value).__name__} is no tensor")
         self._forget(name, "_buffers")
@@ -198,12 +223,16 @@ class Module:
         yield prefix, self
         for name, child in self._modules.items():
             if child is not None:
-                yield from child.named_modules(memo, f"{prefix}.{name}" if prefix else name, remove_duplicate)
+                yield from child.named_modules(
+                    memo, f"{prefix}.{name}" if prefix else name, remove_duplicate
+                )
 
     def modules(self) -> Iterator[Module]:
         return (module for _, module in self.named_modules())
 
-    def _named(self, kind: str, prefix: str, recurse: bool, once: bool) -> Iterator[tuple[str, Any]]:
+    def _named(
+        self, kind: str, prefix: str, recurse: bool, once: bool
+    ) -> Iterator[tuple[str, Any]]:
         seen: set[int] = set()
         modules = self.named_modules(None, prefix, once) if recurse else iter([(prefix, self)])
         for path, module in modules:
@@ -259,7 +288,9 @@ class Module:
 
     # -- states -----------------------------------------------------------------------------------
     def state_dict(self, prefix: str = "", keep_vars: bool = False) -> dict[str, Tensor]:
-        """Parameters and buffers by torch's names. The values are those of now: training on leaves them."""
+        """Parameters and buffers by torch's names.
+        The values are those of now: training on leaves them.
+        """
         return states.collect(self, prefix, keep_vars)
 
     def load_state_dict(self, state_dict: Any, strict: bool = True) -> states.IncompatibleKeys:
@@ -291,7 +322,8 @@ class Module:
                 p.grad = None if set_to_none else p.grad.zeros_of(p.grad.shape)
 
     def to(self, *args: Any, device: Any = None, dtype: Any = None) -> Any:
-        """Move to a device, convert floating parameters and buffers to a dtype, or both. Returns self.
+        """Move to a device, convert floating parameters and buffers to a dtype, or both. Returns
+        self.
 
         Parameters stay the same objects, so an optimizer keeps them. Nothing moves when one can't.
         """
@@ -313,7 +345,9 @@ class Module:
                 t = t.to(want)
             return t if dev is None else t.to(dev)
 
-        parameters = [(p, moved(p), None if p.grad is None else moved(p.grad)) for p in self.parameters()]
+        parameters = [
+            (p, moved(p), None if p.grad is None else moved(p.grad)) for p in self.parameters()
+        ]
         buffers = [
             (module, name, moved(b))
             for module in self.modules()
@@ -346,7 +380,8 @@ class Module:
 
     def __repr__(self) -> str:
         lines = [
-            f"({name}): " + repr(child).replace("\n", "\n  ") for name, child in self._modules.items()
+            f"({name}): " + repr(child).replace("\n", "\n  ")
+            for name, child in self._modules.items()
         ]
         name, extra = type(self).__name__, self.extra_repr()
         if not lines:

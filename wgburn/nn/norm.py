@@ -17,35 +17,52 @@ class _RunningNorm(Module):
     dims: tuple[int, ...] = ()
 
     def __init__(
-        self, num_features: int, eps: float, momentum: float | None, affine: bool, track_running_stats: bool,
-        device: Any, dtype: Any,
-    ) -> None:  # fmt: skip
+        self,
+        num_features: int,
+        eps: float,
+        momentum: float | None,
+        affine: bool,
+        track_running_stats: bool,
+        device: Any,
+        dtype: Any,
+    ) -> None:
         super().__init__()
         self.num_features = num_features
         self.eps = eps
         self.momentum = momentum
         self.affine = affine
         self.track_running_stats = track_running_stats
-        self.register_parameter("weight", Parameter(ones(num_features, dtype=dtype, device=device)) if affine else None)
-        self.register_parameter("bias", Parameter(zeros(num_features, dtype=dtype, device=device)) if affine else None)
+        self.register_parameter(
+            "weight", Parameter(ones(num_features, dtype=dtype, device=device)) if affine else None
+        )
+        self.register_parameter(
+            "bias", Parameter(zeros(num_features, dtype=dtype, device=device)) if affine else None
+        )
         if track_running_stats:
-            self.register_buffer("running_mean", zeros(num_features, dtype=dtype, device=device).detach())
-            self.register_buffer("running_var", ones(num_features, dtype=dtype, device=device).detach())
+            self.register_buffer(
+                "running_mean", zeros(num_features, dtype=dtype, device=device).detach()
+            )
+            self.register_buffer(
+                "running_var", ones(num_features, dtype=dtype, device=device).detach()
+            )
             self.register_counter("num_batches_tracked")
         else:
             self.register_buffer("running_mean", None)
             self.register_buffer("running_var", None)
-            self.num_batches_tracked = None
+            self.register_buffer("num_batches_tracked", None)
         self.__dict__["_good"] = {}
 
     def _check(self, input: Any) -> None:
         if input.ndim not in self.dims:
             wanted = " or ".join(map(str, self.dims))
-            raise ShapeError(f"{type(self).__name__} takes {wanted} dimensions, the input is {input.shape}")
+            raise ShapeError(
+                f"{type(self).__name__} takes {wanted} dimensions, the input is {input.shape}"
+            )
         channels = input.shape[1 if input.ndim == max(self.dims) or len(self.dims) == 1 else 0]
         if channels != self.num_features and self.affine:
             raise ShapeError(
-                f"{type(self).__name__}({self.num_features}): input {input.shape} has {channels} channels"
+                f"{type(self).__name__}({self.num_features}): input {input.shape} has {channels} "
+                "channels"
             )
 
     def _heal(self) -> None:
@@ -61,10 +78,14 @@ class _RunningNorm(Module):
                 good[name] = t._node
 
     def _factor(self) -> float:
-        """Count the batch; how much it moves the running statistics (momentum None: their plain mean)."""
+        """Count the batch; how much it moves the statistics (momentum None: their plain mean)."""
         self._heal()
-        self.num_batches_tracked += 1
-        return 1.0 / self.num_batches_tracked if self.momentum is None else self.momentum
+        seen = self._counters["num_batches_tracked"] = self._counters["num_batches_tracked"] + 1
+        return 1.0 / seen if self.momentum is None else self.momentum
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Kept nodes are of this process and device; copies start without.
+        return {**self.__dict__, "_good": {}}
 
     def extra_repr(self) -> str:
         return (
@@ -75,15 +96,23 @@ class _RunningNorm(Module):
 
 class _BatchNorm(_RunningNorm):
     def __init__(
-        self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
-        track_running_stats: bool = True, device: Any = None, dtype: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
 
     def _check(self, input: Any) -> None:
         if input.ndim not in self.dims:
             wanted = " or ".join(map(str, self.dims))
-            raise ShapeError(f"{type(self).__name__} takes {wanted} dimensions, the input is {input.shape}")
+            raise ShapeError(
+                f"{type(self).__name__} takes {wanted} dimensions, the input is {input.shape}"
+            )
 
     def forward(self, input: Any) -> Any:
         self._check(input)
@@ -94,9 +123,15 @@ class _BatchNorm(_RunningNorm):
             self._heal()
         use = tracking or not batch
         return F.batch_norm(
-            input, self.running_mean if use else None, self.running_var if use else None,
-            self.weight, self.bias, batch, factor, self.eps,
-        )  # fmt: skip
+            input,
+            self.running_mean if use else None,
+            self.running_var if use else None,
+            self.weight,
+            self.bias,
+            batch,
+            factor,
+            self.eps,
+        )
 
 
 class BatchNorm1d(_BatchNorm):
@@ -119,9 +154,15 @@ class BatchNorm3d(_BatchNorm):
 
 class _InstanceNorm(_RunningNorm):
     def __init__(
-        self, num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = False,
-        track_running_stats: bool = False, device: Any = None, dtype: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        affine: bool = False,
+        track_running_stats: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
 
     def forward(self, input: Any) -> Any:
@@ -134,9 +175,15 @@ class _InstanceNorm(_RunningNorm):
             self._heal()
         use = tracking or not by_input
         y = F.instance_norm(
-            x, self.running_mean if use else None, self.running_var if use else None,
-            self.weight, self.bias, by_input, factor, self.eps,
-        )  # fmt: skip
+            x,
+            self.running_mean if use else None,
+            self.running_var if use else None,
+            self.weight,
+            self.bias,
+            by_input,
+            factor,
+            self.eps,
+        )
         return y if x is input else y.squeeze(0)
 
 
@@ -162,14 +209,31 @@ class GroupNorm(Module):
     """Over groups of channels of [N, C, *]."""
 
     def __init__(
-        self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, device: Any = None, dtype: Any = None
+        self,
+        num_groups: int,
+        num_channels: int,
+        eps: float = 1e-5,
+        affine: bool = True,
+        device: Any = None,
+        dtype: Any = None,
     ) -> None:
         super().__init__()
         if num_groups < 1 or num_channels % num_groups:
-            raise ShapeError(f"GroupNorm: {num_channels} channels do not form {num_groups} equal groups")
-        self.num_groups, self.num_channels, self.eps, self.affine = num_groups, num_channels, eps, affine
-        self.register_parameter("weight", Parameter(ones(num_channels, dtype=dtype, device=device)) if affine else None)
-        self.register_parameter("bias", Parameter(zeros(num_channels, dtype=dtype, device=device)) if affine else None)
+            raise ShapeError(
+                f"GroupNorm: {num_channels} channels do not form {num_groups} equal groups"
+            )
+        self.num_groups, self.num_channels, self.eps, self.affine = (
+            num_groups,
+            num_channels,
+            eps,
+            affine,
+        )
+        self.register_parameter(
+            "weight", Parameter(ones(num_channels, dtype=dtype, device=device)) if affine else None
+        )
+        self.register_parameter(
+            "bias", Parameter(zeros(num_channels, dtype=dtype, device=device)) if affine else None
+        )
 
     def forward(self, input: Any) -> Any:
         return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
@@ -182,40 +246,65 @@ class LayerNorm(Module):
     """Over the last dimensions, which are normalized_shape."""
 
     def __init__(
-        self, normalized_shape: Any, eps: float = 1e-5, elementwise_affine: bool = True, bias: bool = True,
-        device: Any = None, dtype: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        normalized_shape: Any,
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
         super().__init__()
-        self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        self.normalized_shape = (
+            (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        )
         self.eps, self.elementwise_affine = eps, elementwise_affine
         shape = self.normalized_shape
         weight = Parameter(ones(shape, dtype=dtype, device=device)) if elementwise_affine else None
         self.register_parameter("weight", weight)
-        shift = Parameter(zeros(shape, dtype=dtype, device=device)) if elementwise_affine and bias else None
+        shift = (
+            Parameter(zeros(shape, dtype=dtype, device=device))
+            if elementwise_affine and bias
+            else None
+        )
         self.register_parameter("bias", shift)
 
     def forward(self, input: Any) -> Any:
         return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
-        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+        return (
+            f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+        )
 
 
 class RMSNorm(Module):
     """Divides by the root mean square over the last dimensions, which are normalized_shape."""
 
     def __init__(
-        self, normalized_shape: Any, eps: float | None = None, elementwise_affine: bool = True,
-        device: Any = None, dtype: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        normalized_shape: Any,
+        eps: float | None = None,
+        elementwise_affine: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
         super().__init__()
-        self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        self.normalized_shape = (
+            (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        )
         self.eps, self.elementwise_affine = eps, elementwise_affine
-        weight = Parameter(ones(self.normalized_shape, dtype=dtype, device=device)) if elementwise_affine else None
+        weight = (
+            Parameter(ones(self.normalized_shape, dtype=dtype, device=device))
+            if elementwise_affine
+            else None
+        )
         self.register_parameter("weight", weight)
 
     def forward(self, input: Any) -> Any:
         return F.rms_norm(input, self.normalized_shape, self.weight, self.eps)
 
     def extra_repr(self) -> str:
-        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+        return (
+            f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+        )

@@ -1,6 +1,7 @@
 """Parameter: a tensor that a module trains.
 
-Owns: being a leaf where the device records gradients and plain where it does not, keeping its identity
+Owns: being a leaf where the device records gradients and plain where it does not, keeping its
+identity
 when it moves. Must not know: modules.
 """
 
@@ -16,7 +17,9 @@ from ..tensor.tensor import Tensor
 
 
 class Parameter(Tensor):
-    """A leaf on an autodiff device, a plain value on a plain one. `name` is its path in the model."""
+    """A leaf on an autodiff device, a plain value on a plain one.
+    `name` is its path in the model.
+    """
 
     __slots__ = ()
 
@@ -37,7 +40,9 @@ class Parameter(Tensor):
             self._node.backend.pending.refs.append(ref(self))
 
     def rehome(self, value: Tensor) -> None:
-        """Live where `value` lives, with its value and dtype; whoever holds this parameter follows."""
+        """Live where `value` lives, with its value and dtype;
+        whoever holds this parameter follows.
+        """
         self._node = value._node
         self._version += 1
         self._hold()

@@ -12,9 +12,14 @@ class _MaxPool(Module):
     n = 0
 
     def __init__(
-        self, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
-        return_indices: bool = False, ceil_mode: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        dilation: Any = 1,
+        return_indices: bool = False,
+        ceil_mode: bool = False,
+    ) -> None:
         super().__init__()
         self.kernel_size = kernel_size
         self.stride = kernel_size if stride is None else stride
@@ -24,7 +29,13 @@ class _MaxPool(Module):
     def forward(self, input: Any) -> Any:
         pool = (F.max_pool1d, F.max_pool2d, F.max_pool3d)[self.n - 1]
         return pool(
-            input, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode, self.return_indices
+            input,
+            self.kernel_size,
+            self.stride,
+            self.padding,
+            self.dilation,
+            self.ceil_mode,
+            self.return_indices,
         )
 
     def extra_repr(self) -> str:
@@ -56,9 +67,14 @@ class _AvgPool(Module):
     n = 0
 
     def __init__(
-        self, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
-        count_include_pad: bool = True, divisor_override: int | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> None:
         super().__init__()
         self.kernel_size = kernel_size
         self.stride = kernel_size if stride is None else stride
@@ -66,7 +82,14 @@ class _AvgPool(Module):
         self.divisor_override = divisor_override
 
     def forward(self, input: Any) -> Any:
-        args = (input, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
+        args = (
+            input,
+            self.kernel_size,
+            self.stride,
+            self.padding,
+            self.ceil_mode,
+            self.count_include_pad,
+        )
         if self.n == 1:
             return F.avg_pool1d(*args)
         return (F.avg_pool2d if self.n == 2 else F.avg_pool3d)(*args, self.divisor_override)
@@ -81,7 +104,12 @@ class AvgPool1d(_AvgPool):
     n = 1
 
     def __init__(
-        self, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False, count_include_pad: bool = True
+        self,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
     ) -> None:
         super().__init__(kernel_size, stride, padding, ceil_mode, count_include_pad)
 

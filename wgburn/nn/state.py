@@ -1,6 +1,7 @@
 """A module's state: its tensors by torch's names, out and back in.
 
-Owns: which entries a state has, loading all of it or nothing. Must not know: files, what modules compute.
+Owns: which entries a state has, loading all of it or nothing. Must not know: files, what modules
+compute.
 """
 
 from __future__ import annotations
@@ -75,7 +76,9 @@ def _shape(value: Any) -> tuple[int, ...]:
 
 
 def _array(value: Any) -> Any:
-    """A host array of a value that isn't ours; tensors of other libraries leave their tape first."""
+    """A host array of a value that isn't ours;
+    tensors of other libraries leave their tape first.
+    """
     detach = getattr(value, "detach", None)
     return np.asarray(value if detach is None else detach())
 
@@ -84,7 +87,8 @@ def load(module: Any, state: Any, strict: bool) -> IncompatibleKeys:
     name = type(module).__name__
     if not isinstance(state, Mapping):
         raise StateDictError(
-            f"load_state_dict: {name} needs a mapping of names to tensors, got {type(state).__name__}; "
+            f"load_state_dict: {name} needs a mapping of names to tensors, got "
+            f"{type(state).__name__}; "
             "pass wb.load(path) or another model's state_dict()"
         )
     own = list(entries(module))
@@ -101,7 +105,8 @@ def load(module: Any, state: Any, strict: bool) -> IncompatibleKeys:
         if got != want and not (e.kind == "_counters" and got == (1,)):
             wrong.append(f"{e.key} is {got} in the state and {want} in the model")
     _refuse(name, missing if strict else [], unexpected if strict else [], wrong)
-    # Every value is converted before the first is taken: a value that fails leaves the module as it was.
+    # Every value is converted before the first is taken: a value that fails leaves the module as
+    # it was.
     new = [(e, _converted(e, state[e.key])) for e in own if e.key in state]
     for e, value in new:
         if e.kind == "_counters":
@@ -132,4 +137,6 @@ def _refuse(name: str, missing: list[str], unexpected: list[str], wrong: list[st
         parts.append(f"of another shape: {', '.join(wrong)}")
     if parts:
         hint = "" if wrong else "; strict=False loads what fits"
-        raise StateDictError(f"load_state_dict: {name} does not take this state: {'; '.join(parts)}{hint}")
+        raise StateDictError(
+            f"load_state_dict: {name} does not take this state: {'; '.join(parts)}{hint}"
+        )

@@ -12,13 +12,24 @@ class Adagrad(Optimizer):
     """Divides gradients by the root of the sum of all their squares so far."""
 
     def __init__(
-        self, params: Iterable[Any], lr: float = 1e-2, lr_decay: float = 0.0, weight_decay: float = 0.0,
-        initial_accumulator_value: float = 0.0, eps: float = 1e-10, *, maximize: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-2,
+        lr_decay: float = 0.0,
+        weight_decay: float = 0.0,
+        initial_accumulator_value: float = 0.0,
+        eps: float = 1e-10,
+        *,
+        maximize: bool = False,
+    ) -> None:
         defaults = {
-            "lr": lr, "lr_decay": lr_decay, "eps": eps, "weight_decay": weight_decay,
-            "initial_accumulator_value": initial_accumulator_value, "maximize": maximize,
-        }  # fmt: skip
+            "lr": lr,
+            "lr_decay": lr_decay,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "initial_accumulator_value": initial_accumulator_value,
+            "maximize": maximize,
+        }
         super().__init__(params, defaults)
 
     def check_group(self, group: Group) -> None:

@@ -10,20 +10,34 @@ from .optimizer import Group, Optimizer, State, check, slot, zeros_beside
 
 
 class Adam(Optimizer):
-    """Steps by the mean of gradients over the root of the mean of their squares, both corrected for their start.
+    """Steps by the mean of gradients over the root of the mean of their squares, both corrected
+    for their start.
 
-    weight_decay adds to the gradient (AdamW: takes off the parameter); amsgrad divides by the largest root so far.
+    weight_decay adds to the gradient (AdamW: takes off the parameter); amsgrad divides by the
+    largest root so far.
     """
 
     decoupled = False
 
     def __init__(
-        self, params: Iterable[Any], lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
-        weight_decay: float = 0.0, amsgrad: bool = False, *, maximize: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        amsgrad: bool = False,
+        *,
+        maximize: bool = False,
+    ) -> None:
         defaults = {
-            "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad, "maximize": maximize,
-        }  # fmt: skip
+            "lr": lr,
+            "betas": betas,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "amsgrad": amsgrad,
+            "maximize": maximize,
+        }
         super().__init__(params, defaults)
 
     def check_group(self, group: Group) -> None:
@@ -66,7 +80,14 @@ class AdamW(Adam):
     decoupled = True
 
     def __init__(
-        self, params: Iterable[Any], lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
-        weight_decay: float = 1e-2, amsgrad: bool = False, *, maximize: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 1e-2,
+        amsgrad: bool = False,
+        *,
+        maximize: bool = False,
+    ) -> None:
         super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize)

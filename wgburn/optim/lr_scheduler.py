@@ -17,7 +17,9 @@ from .optimizer import Optimizer
 
 
 class LRScheduler:
-    """Base: `next(i, group)` gives the lr of group i at `self.last_epoch`; step() moves on by one."""
+    """Base: `next(i, group)` gives the lr of group i at `self.last_epoch`;
+    step() moves on by one.
+    """
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
         self.optimizer = optimizer
@@ -27,7 +29,8 @@ class LRScheduler:
                 group.setdefault("initial_lr", group["lr"])
             elif "initial_lr" not in group:
                 raise ValueRangeError(
-                    f"{type(self).__name__}: resuming at epoch {last_epoch} needs 'initial_lr' in group {i}; "
+                    f"{type(self).__name__}: resuming at epoch {last_epoch} needs 'initial_lr' in "
+                    f"group {i}; "
                     "load the optimizer's state_dict first"
                 )
         self.base_lrs = [group["initial_lr"] for group in optimizer.param_groups]
@@ -60,12 +63,17 @@ class LRScheduler:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything but the optimizer and functions."""
-        return {k: v for k, v in self.__dict__.items() if k != "optimizer" and not _holds_function(v)}
+        return {
+            k: v for k, v in self.__dict__.items() if k != "optimizer" and not _holds_function(v)
+        }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         unknown = sorted(set(state_dict) - set(self.__dict__))
         if unknown:
-            raise StateDictError(f"{type(self).__name__} has no {', '.join(unknown)}: the state is of another schedule")
+            raise StateDictError(
+                f"{type(self).__name__} has no {', '.join(unknown)}: the state is of another "
+                "schedule"
+            )
         self.__dict__.update(state_dict)
 
 
@@ -101,7 +109,9 @@ class _Multiplied(LRScheduler):
 class StepLR(_Multiplied):
     """Multiplies by gamma every step_size epochs."""
 
-    def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1) -> None:
+    def __init__(
+        self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1
+    ) -> None:
         self.step_size, self.gamma = step_size, gamma
         super().__init__(optimizer, last_epoch)
 
@@ -113,7 +123,11 @@ class MultiStepLR(_Multiplied):
     """Multiplies by gamma at each of the milestones."""
 
     def __init__(
-        self, optimizer: Optimizer, milestones: Iterable[int], gamma: float = 0.1, last_epoch: int = -1
+        self,
+        optimizer: Optimizer,
+        milestones: Iterable[int],
+        gamma: float = 0.1,
+        last_epoch: int = -1,
     ) -> None:
         self.milestones, self.gamma = Counter(milestones), gamma
         super().__init__(optimizer, last_epoch)
@@ -137,7 +151,11 @@ class ConstantLR(_Multiplied):
     """factor times the base for total_iters epochs, then the base."""
 
     def __init__(
-        self, optimizer: Optimizer, factor: float = 1.0 / 3, total_iters: int = 5, last_epoch: int = -1
+        self,
+        optimizer: Optimizer,
+        factor: float = 1.0 / 3,
+        total_iters: int = 5,
+        last_epoch: int = -1,
     ) -> None:
         if not 0 <= factor <= 1:
             raise ValueRangeError(f"ConstantLR: factor={factor} must be 0 to 1")
@@ -152,11 +170,17 @@ class LinearLR(_Multiplied):
     """From start_factor times the base to end_factor times the base in total_iters epochs."""
 
     def __init__(
-        self, optimizer: Optimizer, start_factor: float = 1.0 / 3, end_factor: float = 1.0, total_iters: int = 5,
+        self,
+        optimizer: Optimizer,
+        start_factor: float = 1.0 / 3,
+        end_factor: float = 1.0,
+        total_iters: int = 5,
         last_epoch: int = -1,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if not 0 < start_factor <= 1 or not 0 <= end_factor <= 1:
-            raise ValueRangeError(f"LinearLR: start_factor={start_factor} must be above 0, and both factors at most 1")
+            raise ValueRangeError(
+                f"LinearLR: start_factor={start_factor} must be above 0, and both factors at most 1"
+            )
         self.start_factor, self.end_factor, self.total_iters = start_factor, end_factor, total_iters
         super().__init__(optimizer, last_epoch)
 
@@ -168,7 +192,9 @@ class LinearLR(_Multiplied):
 class CosineAnnealingLR(_Multiplied):
     """Half a cosine from the base to eta_min in T_max epochs (and back in the next T_max)."""
 
-    def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1) -> None:  # noqa: N803
+    def __init__(
+        self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1
+    ) -> None:
         self.T_max, self.floor = T_max, eta_min
         super().__init__(optimizer, last_epoch)
 
@@ -191,12 +217,19 @@ class LambdaLR(_OfEpoch):
     """base * lr_lambda(epoch); one function, or one a group."""
 
     def __init__(
-        self, optimizer: Optimizer, lr_lambda: Callable[[int], float] | list[Callable[[int], float]], last_epoch: int = -1
+        self,
+        optimizer: Optimizer,
+        lr_lambda: Callable[[int], float] | list[Callable[[int], float]],
+        last_epoch: int = -1,
     ) -> None:
         n = len(optimizer.param_groups)
-        self.lr_lambdas = list(lr_lambda) if isinstance(lr_lambda, (list, tuple)) else [lr_lambda] * n
+        self.lr_lambdas = (
+            list(lr_lambda) if isinstance(lr_lambda, (list, tuple)) else [lr_lambda] * n
+        )
         if len(self.lr_lambdas) != n:
-            raise ValueRangeError(f"LambdaLR: {len(self.lr_lambdas)} functions for {n} parameter groups")
+            raise ValueRangeError(
+                f"LambdaLR: {len(self.lr_lambdas)} functions for {n} parameter groups"
+            )
         super().__init__(optimizer, last_epoch)
 
     def at(self, i: int, epoch: int) -> float:
@@ -204,27 +237,45 @@ class LambdaLR(_OfEpoch):
 
 
 class NoamLR(_OfEpoch):
-    """Linear warm-up, then falling with the root of the step: base / sqrt(model_size) * min(n^-0.5, n * warmup^-1.5)."""
+    """Linear warm-up, then falling with the root of the step: base / sqrt(model_size) *
+    min(n^-0.5, n * warmup^-1.5).
+    """
 
-    def __init__(self, optimizer: Optimizer, model_size: int, warmup_steps: int = 4000, last_epoch: int = -1) -> None:
+    def __init__(
+        self, optimizer: Optimizer, model_size: int, warmup_steps: int = 4000, last_epoch: int = -1
+    ) -> None:
         if model_size < 1 or warmup_steps < 1:
-            raise ValueRangeError(f"NoamLR: model_size={model_size} and warmup_steps={warmup_steps} must be at least 1")
+            raise ValueRangeError(
+                f"NoamLR: model_size={model_size} and warmup_steps={warmup_steps} must be at least "
+                "1"
+            )
         self.model_size, self.warmup_steps = model_size, warmup_steps
         super().__init__(optimizer, last_epoch)
 
     def at(self, i: int, epoch: int) -> float:
         n = epoch + 1
-        return float(self.base_lrs[i] * self.model_size**-0.5 * min(n**-0.5, n * self.warmup_steps**-1.5))
+        return float(
+            self.base_lrs[i] * self.model_size**-0.5 * min(n**-0.5, n * self.warmup_steps**-1.5)
+        )
 
 
 class CosineAnnealingWarmRestarts(_OfEpoch):
-    """Half a cosine from the base to eta_min, again and again; each T_mult times as long as the last."""
+    """Half a cosine from the base to eta_min, again and again;
+    each T_mult times as long as the last.
+    """
 
     def __init__(
-        self, optimizer: Optimizer, T_0: int, T_mult: int = 1, eta_min: float = 0.0, last_epoch: int = -1  # noqa: N803
+        self,
+        optimizer: Optimizer,
+        T_0: int,
+        T_mult: int = 1,
+        eta_min: float = 0.0,
+        last_epoch: int = -1,
     ) -> None:
         if T_0 < 1 or T_mult < 1:
-            raise ValueRangeError(f"CosineAnnealingWarmRestarts: T_0={T_0} and T_mult={T_mult} must be at least 1")
+            raise ValueRangeError(
+                f"CosineAnnealingWarmRestarts: T_0={T_0} and T_mult={T_mult} must be at least 1"
+            )
         self.T_0, self.T_mult, self.eta_min = T_0, T_mult, eta_min
         super().__init__(optimizer, last_epoch)
 
@@ -235,7 +286,10 @@ class CosineAnnealingWarmRestarts(_OfEpoch):
         while done >= length:
             done -= length
             length *= self.T_mult
-        return self.eta_min + (self.base_lrs[i] - self.eta_min) * (1 + math.cos(math.pi * done / length)) / 2
+        return (
+            self.eta_min
+            + (self.base_lrs[i] - self.eta_min) * (1 + math.cos(math.pi * done / length)) / 2
+        )
 
 
 def _cosine(start: float, end: float, share: float) -> float:
@@ -247,26 +301,42 @@ def _straight(start: float, end: float, share: float) -> float:
 
 
 class OneCycleLR(_OfEpoch):
-    """Up from max_lr / div_factor to max_lr and down to far below where it began; momentum the other way round.
+    """Up from max_lr / div_factor to max_lr and down to far below where it began; momentum the
+    other way round.
 
     Meant to be stepped after every batch, total_steps (or epochs * steps_per_epoch) times.
     """
 
     def __init__(
-        self, optimizer: Optimizer, max_lr: float | Sequence[float], total_steps: int | None = None,
-        epochs: int | None = None, steps_per_epoch: int | None = None, pct_start: float = 0.3,
-        anneal_strategy: str = "cos", cycle_momentum: bool = True,
-        base_momentum: float | Sequence[float] = 0.85, max_momentum: float | Sequence[float] = 0.95,
-        div_factor: float = 25.0, final_div_factor: float = 1e4, three_phase: bool = False, last_epoch: int = -1,
-    ) -> None:  # fmt: skip
+        self,
+        optimizer: Optimizer,
+        max_lr: float | Sequence[float],
+        total_steps: int | None = None,
+        epochs: int | None = None,
+        steps_per_epoch: int | None = None,
+        pct_start: float = 0.3,
+        anneal_strategy: str = "cos",
+        cycle_momentum: bool = True,
+        base_momentum: float | Sequence[float] = 0.85,
+        max_momentum: float | Sequence[float] = 0.95,
+        div_factor: float = 25.0,
+        final_div_factor: float = 1e4,
+        three_phase: bool = False,
+        last_epoch: int = -1,
+    ) -> None:
         if total_steps is None:
             if not epochs or not steps_per_epoch:
                 raise ValueRangeError("OneCycleLR: give total_steps, or epochs and steps_per_epoch")
             total_steps = epochs * steps_per_epoch
         if total_steps < 1 or not 0 <= pct_start <= 1:
-            raise ValueRangeError(f"OneCycleLR: total_steps={total_steps} must be positive and pct_start={pct_start} 0 to 1")
+            raise ValueRangeError(
+                f"OneCycleLR: total_steps={total_steps} must be positive and pct_start={pct_start} "
+                "0 to 1"
+            )
         if anneal_strategy not in ("cos", "linear"):
-            raise ValueRangeError(f"OneCycleLR: anneal_strategy={anneal_strategy!r}; use 'cos' or 'linear'")
+            raise ValueRangeError(
+                f"OneCycleLR: anneal_strategy={anneal_strategy!r}; use 'cos' or 'linear'"
+            )
         self.total_steps = total_steps
         self.anneal_strategy = anneal_strategy
         self.cycle_momentum = cycle_momentum
@@ -277,25 +347,48 @@ class OneCycleLR(_OfEpoch):
             (first, "initial_lr", "max_lr", "max_momentum", "base_momentum")
         ]
         if three_phase:
-            self.phases.append((float(2 * pct_start * total_steps) - 2, "max_lr", "initial_lr", "base_momentum", "max_momentum"))
+            self.phases.append(
+                (
+                    float(2 * pct_start * total_steps) - 2,
+                    "max_lr",
+                    "initial_lr",
+                    "base_momentum",
+                    "max_momentum",
+                )
+            )
             self.phases.append((last, "initial_lr", "min_lr", "max_momentum", "max_momentum"))
         else:
             self.phases.append((last, "max_lr", "min_lr", "base_momentum", "max_momentum"))
         if last_epoch == -1:
-            self._prepare(optimizer, max_lr, base_momentum, max_momentum, div_factor, final_div_factor)
+            self._prepare(
+                optimizer, max_lr, base_momentum, max_momentum, div_factor, final_div_factor
+            )
         super().__init__(optimizer, last_epoch)
 
     def _prepare(
-        self, optimizer: Optimizer, max_lr: Any, base_momentum: Any, max_momentum: Any, div: float, final_div: float
+        self,
+        optimizer: Optimizer,
+        max_lr: Any,
+        base_momentum: Any,
+        max_momentum: Any,
+        div: float,
+        final_div: float,
     ) -> None:
         groups = optimizer.param_groups
         n = len(groups)
         if self.cycle_momentum and not all("momentum" in g or "betas" in g for g in groups):
             raise ValueRangeError(
-                f"OneCycleLR: {type(optimizer).__name__} has neither momentum nor betas to cycle; pass cycle_momentum=False"
+                f"OneCycleLR: {type(optimizer).__name__} has neither momentum nor betas to cycle; "
+                "pass cycle_momentum=False"
             )
-        tops, lows, highs = (_each(name, v, n) for name, v in (
-            ("max_lr", max_lr), ("base_momentum", base_momentum), ("max_momentum", max_momentum)))  # fmt: skip
+        tops, lows, highs = (
+            _each(name, v, n)
+            for name, v in (
+                ("max_lr", max_lr),
+                ("base_momentum", base_momentum),
+                ("max_momentum", max_momentum),
+            )
+        )
         for group, top, low, high in zip(groups, tops, lows, highs, strict=True):
             group["initial_lr"] = top / div
             group["max_lr"] = top
@@ -306,7 +399,8 @@ class OneCycleLR(_OfEpoch):
     def at(self, i: int, epoch: int) -> float:
         if epoch > self.total_steps:
             raise ValueRangeError(
-                f"OneCycleLR: step {epoch} of {self.total_steps}; the cycle is over, so stop stepping or give more total_steps"
+                f"OneCycleLR: step {epoch} of {self.total_steps}; the cycle is over, so stop "
+                "stepping or give more total_steps"
             )
         group = self.optimizer.param_groups[i]
         curve = _cosine if self.anneal_strategy == "cos" else _straight
@@ -339,10 +433,13 @@ def _each(name: str, value: Any, n: int) -> list[float]:
 class SequentialLR(LRScheduler):
     """Schedules one after the other: the next one begins at each milestone."""
 
-    def __init__(self, optimizer: Optimizer, schedulers: Sequence[LRScheduler], milestones: Sequence[int]) -> None:
+    def __init__(
+        self, optimizer: Optimizer, schedulers: Sequence[LRScheduler], milestones: Sequence[int]
+    ) -> None:
         if not schedulers or len(milestones) != len(schedulers) - 1:
             raise ValueRangeError(
-                f"SequentialLR: {len(schedulers)} schedules need {max(len(schedulers) - 1, 1)} milestones, got {len(milestones)}"
+                f"SequentialLR: {len(schedulers)} schedules need {max(len(schedulers) - 1, 1)} "
+                f"milestones, got {len(milestones)}"
             )
         if any(s.optimizer is not optimizer for s in schedulers):
             raise ValueRangeError("SequentialLR: every schedule must be of the optimizer given")
@@ -373,29 +470,47 @@ class SequentialLR(LRScheduler):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         inner = state_dict.get("schedulers", [])
         if len(inner) != len(self.schedulers):
-            raise StateDictError(f"{type(self).__name__}: the state has {len(inner)} schedules, this one {len(self.schedulers)}")
+            raise StateDictError(
+                f"{type(self).__name__}: the state has {len(inner)} schedules, this one "
+                f"{len(self.schedulers)}"
+            )
         super().load_state_dict({k: v for k, v in state_dict.items() if k != "schedulers"})
         for scheduler, state in zip(self.schedulers, inner, strict=True):
             scheduler.load_state_dict(state)
 
 
 class ReduceLROnPlateau:
-    """Multiplies the lr by `factor` when a metric has not become better for `patience` steps: step(metric)."""
+    """Multiplies the lr by `factor` when a metric has not become better for `patience` steps:
+    step(metric).
+    """
 
     def __init__(
-        self, optimizer: Optimizer, mode: str = "min", factor: float = 0.1, patience: int = 10,
-        threshold: float = 1e-4, threshold_mode: str = "rel", cooldown: int = 0,
-        min_lr: float | Sequence[float] = 0.0, eps: float = 1e-8,
-    ) -> None:  # fmt: skip
+        self,
+        optimizer: Optimizer,
+        mode: str = "min",
+        factor: float = 0.1,
+        patience: int = 10,
+        threshold: float = 1e-4,
+        threshold_mode: str = "rel",
+        cooldown: int = 0,
+        min_lr: float | Sequence[float] = 0.0,
+        eps: float = 1e-8,
+    ) -> None:
         if not factor < 1.0:
             raise ValueRangeError(f"ReduceLROnPlateau: factor={factor} must be below 1")
         if mode not in ("min", "max") or threshold_mode not in ("rel", "abs"):
             raise ValueRangeError(
-                f"ReduceLROnPlateau: mode={mode!r}, threshold_mode={threshold_mode!r}; use 'min' or 'max', 'rel' or 'abs'"
+                f"ReduceLROnPlateau: mode={mode!r}, threshold_mode={threshold_mode!r}; use 'min' "
+                "or 'max', 'rel' or 'abs'"
             )
         self.optimizer = optimizer
         self.mode, self.factor, self.patience = mode, factor, patience
-        self.threshold, self.threshold_mode, self.cooldown, self.eps = threshold, threshold_mode, cooldown, eps
+        self.threshold, self.threshold_mode, self.cooldown, self.eps = (
+            threshold,
+            threshold_mode,
+            cooldown,
+            eps,
+        )
         self.min_lrs = _each("min_lr", min_lr, len(optimizer.param_groups))
         self.best = math.inf if mode == "min" else -math.inf
         self.num_bad_epochs = 0
@@ -408,7 +523,11 @@ class ReduceLROnPlateau:
         if math.isinf(self.best):
             return value == value and value != self.best
         relative = self.threshold_mode == "rel"
-        limit = self.best * (1.0 + sign * self.threshold) if relative else self.best + sign * self.threshold
+        limit = (
+            self.best * (1.0 + sign * self.threshold)
+            if relative
+            else self.best + sign * self.threshold
+        )
         return value > limit if self.mode == "max" else value < limit
 
     def step(self, metrics: Any) -> None:

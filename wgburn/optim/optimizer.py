@@ -24,20 +24,30 @@ State = dict[str, Any]
 
 
 def slot(value: float, like: Tensor) -> Any:
-    """A number as a slot of the plan even where it is 0, 1 or -1, so that a schedule passing them keeps the plan."""
-    node = Node(const, (), ConstAttrs(like.dtype, None), (float(value),), (), like.dtype, like._node.backend)
+    """A number as a slot of the plan even where it is 0, 1 or -1, so that a schedule passing
+    them keeps the plan.
+    """
+    node = Node(
+        const, (), ConstAttrs(like.dtype, None), (float(value),), (), like.dtype, like._node.backend
+    )
     return Tensor(node, False)
 
 
 def zeros_beside(p: Tensor, value: float = 0.0) -> Tensor:
-    """Zeros (or `value`) of a parameter's shape that exist already, so that a first step looks like every other."""
+    """Zeros (or `value`) of a parameter's shape that exist already, so that a first step looks
+    like every other.
+    """
     return tensor(np.full(p.shape, value, p.dtype.np), dtype=p.dtype, device=p.device.inner())
 
 
-def check(name: str, value: float, low: float, high: float | None = None, open_high: bool = False) -> None:
+def check(
+    name: str, value: float, low: float, high: float | None = None, open_high: bool = False
+) -> None:
     """Raise ValueRangeError unless low <= value <= high (< high)."""
     if not value >= low or (high is not None and (value >= high if open_high else value > high)):
-        limit = f"at least {low}" if high is None else f"{low} to {'below ' if open_high else ''}{high}"
+        limit = (
+            f"at least {low}" if high is None else f"{low} to {'below ' if open_high else ''}{high}"
+        )
         raise ValueRangeError(f"{name}={value} must be {limit}")
 
 
@@ -62,14 +72,18 @@ class Optimizer:
     def __init__(self, params: Iterable[Any], defaults: Group) -> None:
         if isinstance(params, Tensor):
             raise DTypeError(
-                f"{type(self).__name__}: params is one tensor; pass a list of parameters, e.g. model.parameters()"
+                f"{type(self).__name__}: params is one tensor; pass a list of parameters, e.g. "
+                "model.parameters()"
             )
         self.defaults = defaults
         self.state: dict[Tensor, State] = {}
         self.param_groups: list[Group] = []
         given = list(params)
         if not given:
-            raise ValueRangeError(f"{type(self).__name__}: no parameters to train; the model has none, or the iterator was used up")
+            raise ValueRangeError(
+                f"{type(self).__name__}: no parameters to train; the model has none, or the "
+                "iterator was used up"
+            )
         for group in given if isinstance(given[0], dict) else [{"params": given}]:
             self.add_param_group(group)
 
@@ -81,9 +95,15 @@ class Optimizer:
         seen = {id(p) for g in self.param_groups for p in g["params"]}
         for p in new["params"]:
             if not isinstance(p, Tensor):
-                raise DTypeError(f"{type(self).__name__}: {type(p).__name__} is no parameter; pass model.parameters()")
+                raise DTypeError(
+                    f"{type(self).__name__}: {type(p).__name__} is no parameter; pass "
+                    "model.parameters()"
+                )
             if not p.is_leaf:
-                raise ValueRangeError(f"{type(self).__name__}: {p.label()} is the result of an op and cannot be trained")
+                raise ValueRangeError(
+                    f"{type(self).__name__}: {p.label()} is the result of an op and cannot be "
+                    "trained"
+                )
             if id(p) in seen:
                 raise ValueRangeError(f"{type(self).__name__}: {p.label()} is given twice")
             seen.add(id(p))
@@ -101,7 +121,9 @@ class Optimizer:
         return {}
 
     def update(self, group: Group, p: Any, grad: Any, state: State) -> Any:
-        """The parameter's next value; new tensors and counts go into `state` (replaced, not changed in place)."""
+        """The parameter's next value;
+        new tensors and counts go into `state` (replaced, not changed in place).
+        """
         raise NotImplementedError
 
     # -- use --------------------------------------------------------------------------------------
@@ -112,7 +134,8 @@ class Optimizer:
                     p.grad = None if set_to_none else p.grad.zeros_of(p.grad.shape)
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Update every parameter that has a gradient, and compute all that is pending on their devices.
+        """Update every parameter that has a gradient, and compute all that is pending on their
+        devices.
 
         Where computing fails, parameters and state are as before the step and the error is raised.
         """
@@ -171,7 +194,9 @@ class Optimizer:
 
     # -- states -----------------------------------------------------------------------------------
     def state_dict(self) -> dict[str, Any]:
-        """torch's layout: {"state": {number: {...}}, "param_groups": [{..., "params": [numbers]}]}."""
+        """torch's layout: {"state": {number: {...}}, "param_groups": [{..., "params":
+        [numbers]}]}.
+        """
         number: dict[int, int] = {}
         groups = []
         for group in self.param_groups:
@@ -187,12 +212,18 @@ class Optimizer:
         """Take the state and the groups' settings. Raises StateDictError, with nothing loaded."""
         name = type(self).__name__
         if not isinstance(state_dict, dict) or not {"state", "param_groups"} <= set(state_dict):
-            raise StateDictError(f"{name}.load_state_dict needs a dict with 'state' and 'param_groups'")
+            raise StateDictError(
+                f"{name}.load_state_dict needs a dict with 'state' and 'param_groups'"
+            )
         groups = state_dict["param_groups"]
-        sizes, own = [len(g["params"]) for g in groups], [len(g["params"]) for g in self.param_groups]
+        sizes, own = (
+            [len(g["params"]) for g in groups],
+            [len(g["params"]) for g in self.param_groups],
+        )
         if sizes != own:
             raise StateDictError(
-                f"{name}.load_state_dict: the state has groups of {sizes} parameters, this optimizer {own}"
+                f"{name}.load_state_dict: the state has groups of {sizes} parameters, this "
+                f"optimizer {own}"
             )
         by_number = {
             i: p
@@ -202,7 +233,10 @@ class Optimizer:
         loaded: dict[Tensor, State] = {}
         for i, values in state_dict["state"].items():
             if i not in by_number:
-                raise StateDictError(f"{name}.load_state_dict: the state is for parameter {i}, of which there is none")
+                raise StateDictError(
+                    f"{name}.load_state_dict: the state is for parameter {i}, of which there is "
+                    "none"
+                )
             p = by_number[i]
             loaded[p] = {key: self._landed(p, key, value) for key, value in values.items()}
         for theirs, ours in zip(groups, self.param_groups, strict=True):
@@ -217,7 +251,8 @@ class Optimizer:
         shape = tuple(value.shape)
         if shape != p.shape:
             raise StateDictError(
-                f"{type(self).__name__}.load_state_dict: {key} of {p.label()} is {shape}, the parameter {p.shape}"
+                f"{type(self).__name__}.load_state_dict: {key} of {p.label()} is {shape}, the "
+                f"parameter {p.shape}"
             )
         if isinstance(value, Tensor):
             return value.detach().to(p.device.inner()).to(p.dtype)

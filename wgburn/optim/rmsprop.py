@@ -9,16 +9,31 @@ from .optimizer import Group, Optimizer, State, check, slot, zeros_beside
 
 
 class RMSprop(Optimizer):
-    """Divides gradients by the root of a running mean of their squares (about their mean, if centered)."""
+    """Divides gradients by the root of a running mean of their squares (about their mean, if
+    centered).
+    """
 
     def __init__(
-        self, params: Iterable[Any], lr: float = 1e-2, alpha: float = 0.99, eps: float = 1e-8,
-        weight_decay: float = 0.0, momentum: float = 0.0, centered: bool = False, *, maximize: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-2,
+        alpha: float = 0.99,
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        momentum: float = 0.0,
+        centered: bool = False,
+        *,
+        maximize: bool = False,
+    ) -> None:
         defaults = {
-            "lr": lr, "alpha": alpha, "eps": eps, "weight_decay": weight_decay, "momentum": momentum,
-            "centered": centered, "maximize": maximize,
-        }  # fmt: skip
+            "lr": lr,
+            "alpha": alpha,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "momentum": momentum,
+            "centered": centered,
+            "maximize": maximize,
+        }
         super().__init__(params, defaults)
 
     def check_group(self, group: Group) -> None:

@@ -10,16 +10,29 @@ from .optimizer import Group, Optimizer, State, check, slot, zeros_beside
 
 
 class SGD(Optimizer):
-    """p - lr * g; with momentum g is a running sum of gradients, with nesterov looked at one step ahead."""
+    """p - lr * g;
+    with momentum g is a running sum of gradients, with nesterov looked at one step ahead.
+    """
 
     def __init__(
-        self, params: Iterable[Any], lr: float = 1e-3, momentum: float = 0.0, dampening: float = 0.0,
-        weight_decay: float = 0.0, nesterov: bool = False, *, maximize: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        momentum: float = 0.0,
+        dampening: float = 0.0,
+        weight_decay: float = 0.0,
+        nesterov: bool = False,
+        *,
+        maximize: bool = False,
+    ) -> None:
         defaults = {
-            "lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay,
-            "nesterov": nesterov, "maximize": maximize,
-        }  # fmt: skip
+            "lr": lr,
+            "momentum": momentum,
+            "dampening": dampening,
+            "weight_decay": weight_decay,
+            "nesterov": nesterov,
+            "maximize": maximize,
+        }
         super().__init__(params, defaults)
 
     def check_group(self, group: Group) -> None:

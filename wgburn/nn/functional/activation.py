@@ -116,7 +116,9 @@ def elu(input: Any, alpha: float = 1.0) -> Any:
 
 
 def _elu(x: Any, alpha: float, stretch: float) -> Any:
-    """x where positive, else alpha * (exp(x / stretch) - 1), whose overflow never reaches a gradient."""
+    """x where positive, else alpha * (exp(x / stretch) - 1), whose overflow never reaches a
+    gradient.
+    """
     low = (x > 0).where(0.0, x)
     low = low if stretch == 1 else low / stretch
     return (x > 0).where(x, low.expm1() * alpha)
@@ -143,11 +145,16 @@ def threshold(input: Any, threshold: float, value: float) -> Any:
 
 
 def prelu(input: Any, weight: Any) -> Any:
-    """x where positive, else weight * x; one weight, or one a channel (dimension 1). Raises ShapeError."""
+    """x where positive, else weight * x; one weight, or one a channel (dimension 1).
+    Raises ShapeError.
+    """
     if weight.size != 1:
         channels = input.shape[1] if input.ndim > 1 else 1
         if weight.size != channels:
-            raise ShapeError(f"prelu: weight {weight.shape} must have 1 element or {channels}, the channels of {input.shape}")
+            raise ShapeError(
+                f"prelu: weight {weight.shape} must have 1 element or {channels}, the channels of "
+                f"{input.shape}"
+            )
         weight = weight.reshape((1, channels, *[1] * (input.ndim - 2)))
     return (input > 0).where(input, input * weight)
 
@@ -156,7 +163,9 @@ def glu(input: Any, dim: int = -1) -> Any:
     """First half times the sigmoid of the second. Raises ShapeError for an odd size."""
     n = input.shape[dim]
     if n % 2:
-        raise ShapeError(f"glu: dimension {dim} of {input.shape} is odd; it must split into two halves")
+        raise ShapeError(
+            f"glu: dimension {dim} of {input.shape} is odd; it must split into two halves"
+        )
     a, b = input.split(n // 2, dim)
     return a * b.sigmoid()
 

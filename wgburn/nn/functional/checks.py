@@ -14,7 +14,9 @@ def need_float(op: str, **tensors: Any) -> None:
         if t is None:
             continue
         if not t.dtype.is_float:
-            raise DTypeError(f"{op}: {name} is {t.dtype.name}, it takes floats; convert first: {name}.float()")
+            raise DTypeError(
+                f"{op}: {name} is {t.dtype.name}, it takes floats; convert first: {name}.float()"
+            )
         if first is None:
             first = (name, t.dtype)
         elif t.dtype is not first[1]:

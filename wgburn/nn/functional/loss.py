@@ -16,12 +16,15 @@ def _same_shape(op: str, input: Any, target: Any) -> None:
     need_float(op, input=input, target=target)
     if input.shape != target.shape:
         raise ShapeError(
-            f"{op}: input {input.shape} and target {target.shape} must have one shape; reshape or squeeze one"
+            f"{op}: input {input.shape} and target {target.shape} must have one shape; reshape or "
+            "squeeze one"
         )
 
 
 def mse_loss(input: Any, target: Any, reduction: str = "mean") -> Any:
-    """(input - target) squared. Raises ShapeError unless the shapes are equal (torch would broadcast)."""
+    """(input - target) squared.
+    Raises ShapeError unless the shapes are equal (torch would broadcast).
+    """
     _same_shape("mse_loss", input, target)
     d = input - target
     return reduction_of("mse_loss", d * d, reduction)
@@ -40,7 +43,9 @@ def smooth_l1_loss(input: Any, target: Any, reduction: str = "mean", beta: float
         return l1_loss(input, target, reduction)
     _same_shape("smooth_l1_loss", input, target)
     d = (input - target).abs()
-    return reduction_of("smooth_l1_loss", (d < beta).where(d * d * (0.5 / beta), d - 0.5 * beta), reduction)
+    return reduction_of(
+        "smooth_l1_loss", (d < beta).where(d * d * (0.5 / beta), d - 0.5 * beta), reduction
+    )
 
 
 def huber_loss(input: Any, target: Any, reduction: str = "mean", delta: float = 1.0) -> Any:
@@ -49,10 +54,12 @@ def huber_loss(input: Any, target: Any, reduction: str = "mean", delta: float = 
         raise ValueRangeError(f"huber_loss: delta={delta} must be positive")
     _same_shape("huber_loss", input, target)
     d = (input - target).abs()
-    return reduction_of("huber_loss", (d <= delta).where(d * d * 0.5, (d - 0.5 * delta) * delta), reduction)
+    return reduction_of(
+        "huber_loss", (d <= delta).where(d * d * 0.5, (d - 0.5 * delta) * delta), reduction
+    )
 
 
-# -- classes -------------------------------------------------------------------------------------------
+# -- classes
 
 
 def _class_layout(op: str, input: Any, target: Any, weight: Any) -> tuple[Any, Any]:
@@ -63,7 +70,8 @@ def _class_layout(op: str, input: Any, target: Any, weight: Any) -> tuple[Any, A
     want = (input.shape[0], *input.shape[2:]) if input.ndim > 1 else ()
     if target.shape != want:
         raise ShapeError(
-            f"{op}: input {input.shape} holds {classes} classes along dimension {1 if input.ndim > 1 else 0}, so class "
+            f"{op}: input {input.shape} holds {classes} classes along dimension "
+            f"{1 if input.ndim > 1 else 0}, so class "
             f"indices must be {want}, got {target.shape}"
         )
     if weight is not None and weight.shape != (classes,):
@@ -83,7 +91,9 @@ def _kept(op: str, target: Any, classes: int, ignore_index: int) -> tuple[Any, A
         low, high = bounds
         for bad in (low, high):
             if not 0 <= bad < classes and bad != ignore_index:
-                raise IndexRangeError(f"{op}: target {bad} is no class of {classes} (0 to {classes - 1})")
+                raise IndexRangeError(
+                    f"{op}: target {bad} is no class of {classes} (0 to {classes - 1})"
+                )
         if not low <= ignore_index <= high:
             return None, target
     keep = target != ignore_index
@@ -107,12 +117,22 @@ def _finish(op: str, loss: Any, counted: Any, reduction: str, shape: tuple[int, 
 
 def _indices(op: str, target: Any) -> Any:
     if target.dtype.kind not in "iu":
-        raise DTypeError(f"{op}: target is {target.dtype.name}, class indices are integers; convert first: target.int()")
+        raise DTypeError(
+            f"{op}: target is {target.dtype.name}, class indices are integers; convert first: "
+            "target.int()"
+        )
     return target
 
 
 def _class_loss(
-    op: str, logp: Any, target: Any, weight: Any, ignore_index: int, reduction: str, smoothing: float, shape: tuple[int, ...]
+    op: str,
+    logp: Any,
+    target: Any,
+    weight: Any,
+    ignore_index: int,
+    reduction: str,
+    smoothing: float,
+    shape: tuple[int, ...],
 ) -> Any:
     """Negative log-likelihood of [N, C, P] log-probabilities at [N, P] classes."""
     classes = logp.shape[1]
@@ -134,20 +154,30 @@ def _class_loss(
     return _finish(op, loss, counted, reduction, shape)
 
 
-def nll_loss(input: Any, target: Any, weight: Any = None, ignore_index: int = -100, reduction: str = "mean") -> Any:
-    """Minus the log-probability (input [N, C, *]) of the target class [N, *]. Raises IndexRangeError, ShapeError."""
+def nll_loss(
+    input: Any, target: Any, weight: Any = None, ignore_index: int = -100, reduction: str = "mean"
+) -> Any:
+    """Minus the log-probability (input [N, C, *]) of the target class [N, *].
+    Raises IndexRangeError, ShapeError.
+    """
     need_float("nll_loss", input=input, weight=weight)
     logp, index = _class_layout("nll_loss", input, _indices("nll_loss", target), weight)
     return _class_loss("nll_loss", logp, index, weight, ignore_index, reduction, 0.0, target.shape)
 
 
 def cross_entropy(
-    input: Any, target: Any, weight: Any = None, ignore_index: int = -100, reduction: str = "mean",
+    input: Any,
+    target: Any,
+    weight: Any = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
     label_smoothing: float = 0.0,
-) -> Any:  # fmt: skip
-    """Cross entropy of logits [N, C, *] with class indices [N, *] (integers) or probabilities [N, C, *] (floats).
+) -> Any:
+    """Cross entropy of logits [N, C, *] with class indices [N, *] (integers) or probabilities [N,
+    C, *] (floats).
 
-    `weight` [C]; targets equal to ignore_index do not count. Raises IndexRangeError for a class that there
+    `weight` [C]; targets equal to ignore_index do not count. Raises IndexRangeError for a class
+    that there
     isn't where the host knows it, ShapeError, DTypeError, ValueRangeError.
     """
     op = "cross_entropy"
@@ -158,15 +188,25 @@ def cross_entropy(
         return _soft_cross_entropy(input, target, weight, reduction, label_smoothing)
     logits, index = _class_layout(op, input, _indices(op, target), weight)
     return _class_loss(
-        op, logits.log_softmax(1), index, weight, ignore_index, reduction, label_smoothing, target.shape
+        op,
+        logits.log_softmax(1),
+        index,
+        weight,
+        ignore_index,
+        reduction,
+        label_smoothing,
+        target.shape,
     )
 
 
-def _soft_cross_entropy(input: Any, target: Any, weight: Any, reduction: str, smoothing: float) -> Any:
+def _soft_cross_entropy(
+    input: Any, target: Any, weight: Any, reduction: str, smoothing: float
+) -> Any:
     op = "cross_entropy"
     if input.shape != target.shape:
         raise ShapeError(
-            f"{op}: probabilities {target.shape} must have the shape of the logits, {input.shape}; class indices are integers"
+            f"{op}: probabilities {target.shape} must have the shape of the logits, {input.shape}; "
+            "class indices are integers"
         )
     dim = 1 if input.ndim > 1 else 0
     classes = input.shape[dim]
@@ -179,7 +219,7 @@ def _soft_cross_entropy(input: Any, target: Any, weight: Any, reduction: str, sm
     return _finish(op, loss, None, reduction, loss.shape)
 
 
-# -- probabilities -------------------------------------------------------------------------------------
+# -- probabilities
 
 #: log(0) counts as this, as in torch: a wrong sure prediction stays finite.
 _LOG_FLOOR = -100.0
@@ -188,18 +228,26 @@ _LOG_FLOOR = -100.0
 def _bce_grad(c: Any, g: Any) -> tuple[Any, Any]:
     p, t = c.ins
     gp = g * (p - t) / (p * (1.0 - p)).maximum(1e-12) if c.needs[0] else None
-    gt = g * ((1.0 - p).log().maximum(_LOG_FLOOR) - p.log().maximum(_LOG_FLOOR)) if c.needs[1] else None
+    gt = (
+        g * ((1.0 - p).log().maximum(_LOG_FLOOR) - p.log().maximum(_LOG_FLOOR))
+        if c.needs[1]
+        else None
+    )
     return gp, gt
 
 
-def binary_cross_entropy(input: Any, target: Any, weight: Any = None, reduction: str = "mean") -> Any:
+def binary_cross_entropy(
+    input: Any, target: Any, weight: Any = None, reduction: str = "mean"
+) -> Any:
     """Of probabilities; with logits use binary_cross_entropy_with_logits, which loses no digits."""
     _same_shape("binary_cross_entropy", input, target)
     with no_grad():
         yes, no = input.log().maximum(_LOG_FLOOR), (1.0 - input).log().maximum(_LOG_FLOOR)
         loss = (target - 1.0) * no - target * yes
     loss = attach(loss, "binary_cross_entropy", (input, target), _bce_grad, ((0, 1), (0,)))
-    return reduction_of("binary_cross_entropy", loss if weight is None else loss * weight, reduction)
+    return reduction_of(
+        "binary_cross_entropy", loss if weight is None else loss * weight, reduction
+    )
 
 
 def binary_cross_entropy_with_logits(
@@ -211,11 +259,14 @@ def binary_cross_entropy_with_logits(
     if pos_weight is not None:
         soft = soft * ((pos_weight - 1.0) * target + 1.0)
     loss = (1.0 - target) * input + soft
-    return reduction_of("binary_cross_entropy_with_logits", loss if weight is None else loss * weight, reduction)
+    return reduction_of(
+        "binary_cross_entropy_with_logits", loss if weight is None else loss * weight, reduction
+    )
 
 
 def kl_div(input: Any, target: Any, reduction: str = "mean", log_target: bool = False) -> Any:
-    """Divergence of log-probabilities `input` from `target` (probabilities, or logs with log_target).
+    """Divergence of log-probabilities `input` from `target` (probabilities, or logs with
+    log_target).
 
     reduction "batchmean" divides the sum by the first size, which is the mathematical definition.
     """
@@ -224,16 +275,26 @@ def kl_div(input: Any, target: Any, reduction: str = "mean", log_target: bool = 
         loss = target.exp() * (target - input)
     else:
         positive = target > 0
-        loss = positive.where(target * positive.where(target, 1.0).log(), target * 0.0) - target * input
+        loss = (
+            positive.where(target * positive.where(target, 1.0).log(), target * 0.0)
+            - target * input
+        )
     if reduction == "batchmean":
         return loss.sum() / float(loss.shape[0] if loss.ndim else 1)
     return reduction_of("kl_div", loss, reduction)
 
 
 def poisson_nll_loss(
-    input: Any, target: Any, log_input: bool = True, full: bool = False, eps: float = 1e-8, reduction: str = "mean"
+    input: Any,
+    target: Any,
+    log_input: bool = True,
+    full: bool = False,
+    eps: float = 1e-8,
+    reduction: str = "mean",
 ) -> Any:
-    """Of a Poisson rate (its logarithm with log_input); full adds Stirling's term for targets above 1."""
+    """Of a Poisson rate (its logarithm with log_input);
+    full adds Stirling's term for targets above 1.
+    """
     _same_shape("poisson_nll_loss", input, target)
     loss = input.exp() - target * input if log_input else input - target * (input + eps).log()
     if full:
@@ -244,9 +305,16 @@ def poisson_nll_loss(
 
 
 def gaussian_nll_loss(
-    input: Any, target: Any, var: Any, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
+    input: Any,
+    target: Any,
+    var: Any,
+    full: bool = False,
+    eps: float = 1e-6,
+    reduction: str = "mean",
 ) -> Any:
-    """Of a normal distribution with mean `input` and variance `var` (a tensor that broadcasts, or a number)."""
+    """Of a normal distribution with mean `input` and variance `var` (a tensor that broadcasts,
+    or a number).
+    """
     need_float("gaussian_nll_loss", input=input, target=target)
     if isinstance(var, (int, float)):
         var = input.ones_of(input.shape) * float(var)
@@ -259,7 +327,7 @@ def gaussian_nll_loss(
     return reduction_of("gaussian_nll_loss", loss, reduction)
 
 
-# -- distances -----------------------------------------------------------------------------------------
+# -- distances
 
 
 def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Any:
@@ -268,17 +336,22 @@ def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Any:
     return (x1 * x2).sum(dim) / (a * b)
 
 
-def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Any:
+def pairwise_distance(
+    x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
+) -> Any:
     """The p-norm of x1 - x2 + eps along the last dimension."""
     return vector_norm(x1 - x2 + eps, p, -1, keepdim)
 
 
-def cosine_embedding_loss(input1: Any, input2: Any, target: Any, margin: float = 0.0, reduction: str = "mean") -> Any:
+def cosine_embedding_loss(
+    input1: Any, input2: Any, target: Any, margin: float = 0.0, reduction: str = "mean"
+) -> Any:
     """1 - cosine for target 1; the cosine above margin for target -1."""
     need_float("cosine_embedding_loss", input1=input1, input2=input2)
     if input1.shape != input2.shape or target.shape != input1.shape[:-1]:
         raise ShapeError(
-            f"cosine_embedding_loss: inputs {input1.shape}, {input2.shape} must be equal and target {target.shape} "
+            f"cosine_embedding_loss: inputs {input1.shape}, {input2.shape} must be equal and "
+            f"target {target.shape} "
             f"one a vector, {input1.shape[:-1]}"
         )
     square1, square2 = (input1 * input1).sum(-1) + 1e-12, (input2 * input2).sum(-1) + 1e-12
@@ -293,27 +366,43 @@ def _positive(x: Any) -> Any:
 
 
 def triplet_margin_loss(
-    anchor: Any, positive: Any, negative: Any, margin: float = 1.0, p: float = 2, eps: float = 1e-6,
-    swap: bool = False, reduction: str = "mean",
-) -> Any:  # fmt: skip
+    anchor: Any,
+    positive: Any,
+    negative: Any,
+    margin: float = 1.0,
+    p: float = 2,
+    eps: float = 1e-6,
+    swap: bool = False,
+    reduction: str = "mean",
+) -> Any:
     """How much less than `margin` the negative is farther from the anchor than the positive."""
     need_float("triplet_margin_loss", anchor=anchor, positive=positive, negative=negative)
     if not anchor.shape == positive.shape == negative.shape:
         raise ShapeError(
-            f"triplet_margin_loss: shapes {anchor.shape}, {positive.shape} and {negative.shape} must be equal"
+            f"triplet_margin_loss: shapes {anchor.shape}, {positive.shape} and {negative.shape} "
+            "must be equal"
         )
-    near, far = pairwise_distance(anchor, positive, p, eps), pairwise_distance(anchor, negative, p, eps)
+    near, far = (
+        pairwise_distance(anchor, positive, p, eps),
+        pairwise_distance(anchor, negative, p, eps),
+    )
     if swap:
         far = far.minimum(pairwise_distance(positive, negative, p, eps))
     return reduction_of("triplet_margin_loss", _positive(near - far + margin), reduction)
 
 
-def margin_ranking_loss(input1: Any, input2: Any, target: Any, margin: float = 0.0, reduction: str = "mean") -> Any:
+def margin_ranking_loss(
+    input1: Any, input2: Any, target: Any, margin: float = 0.0, reduction: str = "mean"
+) -> Any:
     """target 1: input1 shall rank higher; -1: input2."""
-    return reduction_of("margin_ranking_loss", _positive(-(target * (input1 - input2)) + margin), reduction)
+    return reduction_of(
+        "margin_ranking_loss", _positive(-(target * (input1 - input2)) + margin), reduction
+    )
 
 
-def hinge_embedding_loss(input: Any, target: Any, margin: float = 1.0, reduction: str = "mean") -> Any:
+def hinge_embedding_loss(
+    input: Any, target: Any, margin: float = 1.0, reduction: str = "mean"
+) -> Any:
     """The distance `input` for target 1, what it lacks of margin for target -1."""
     loss = (target == 1).where(input, (target == -1).where(_positive(margin - input), 0.0))
     return reduction_of("hinge_embedding_loss", loss, reduction)

@@ -25,7 +25,7 @@ def _moments(x: Any, dims: tuple[int, ...]) -> tuple[Any, Any]:
     return mean, (centred * centred).mean(dims, keepdim=True)
 
 
-# -- statistics of channels or groups of channels: x as [N, G, K, S], K channels a group ---------------
+# -- statistics of channels or groups of channels: x as [N, G, K, S], K channels a group
 
 
 def _channel_rule(dims: tuple[int, ...], eps: float) -> Any:
@@ -55,8 +55,12 @@ def _channel_rule(dims: tuple[int, ...], eps: float) -> Any:
     return rule
 
 
-def _channel_norm(op: str, x: Any, weight: Any, bias: Any, dims: tuple[int, ...], eps: float) -> tuple[Any, Any, Any]:
-    """(x - mean) / sqrt(var + eps) * weight + bias with statistics over dims of [N, G, K, S], and both of them."""
+def _channel_norm(
+    op: str, x: Any, weight: Any, bias: Any, dims: tuple[int, ...], eps: float
+) -> tuple[Any, Any, Any]:
+    """(x - mean) / sqrt(var + eps) * weight + bias with statistics over dims of [N, G, K, S],
+    and both of them.
+    """
     with no_grad():
         mean, var = _moments(x, dims)
         rstd = (var + eps).rsqrt()
@@ -73,10 +77,14 @@ def _channel_norm(op: str, x: Any, weight: Any, bias: Any, dims: tuple[int, ...]
 def _channels(op: str, x: Any, least: int, **per_channel: Any) -> tuple[int, int, int]:
     """(N, C, S) of x [N, C, *S]; checks that everything per channel has C elements."""
     if x.ndim < least:
-        raise ShapeError(f"{op}: input {x.shape} must be [N, C, ...] with at least {least} dimensions")
+        raise ShapeError(
+            f"{op}: input {x.shape} must be [N, C, ...] with at least {least} dimensions"
+        )
     for name, t in per_channel.items():
         if t is not None and t.shape != (x.shape[1],):
-            raise ShapeError(f"{op}: {name} {t.shape} must be ({x.shape[1]},), one a channel of input {x.shape}")
+            raise ShapeError(
+                f"{op}: {name} {t.shape} must be ({x.shape[1]},), one a channel of input {x.shape}"
+            )
     need_float(op, input=x, weight=per_channel.get("weight"), bias=per_channel.get("bias"))
     return x.shape[0], x.shape[1], prod(x.shape[2:])
 
@@ -86,7 +94,9 @@ def _update(running: Any, seen: Any, momentum: float) -> None:
         running.copy_(running * (1.0 - momentum) + seen.reshape(running.shape) * momentum)
 
 
-def _by_running(x: Any, view: tuple[int, ...], mean: Any, var: Any, weight: Any, bias: Any, eps: float) -> Any:
+def _by_running(
+    x: Any, view: tuple[int, ...], mean: Any, var: Any, weight: Any, bias: Any, eps: float
+) -> Any:
     """Normalise by given statistics: one multiplication and one addition an element."""
     per_channel = (1, view[1], 1, 1)
     scale = (var + eps).rsqrt()
@@ -101,12 +111,19 @@ def _as_column(t: Any, view: tuple[int, ...]) -> Any:
 
 
 def batch_norm(
-    input: Any, running_mean: Any, running_var: Any, weight: Any = None, bias: Any = None,
-    training: bool = False, momentum: float = 0.1, eps: float = 1e-5,
-) -> Any:  # fmt: skip
+    input: Any,
+    running_mean: Any,
+    running_var: Any,
+    weight: Any = None,
+    bias: Any = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Any:
     """Normalise each channel of [N, C, *] over everything else.
 
-    In training by the batch's statistics, which also move the running ones (in place; the variance unbiased);
+    In training by the batch's statistics, which also move the running ones (in place; the variance
+    unbiased);
     else by the running ones. Raises ShapeError for a training batch of one value a channel.
     """
     op = "batch_norm"
@@ -117,14 +134,19 @@ def batch_norm(
     if not training:
         if running_mean is None or running_var is None:
             raise ValueRangeError("batch_norm: training=False needs running_mean and running_var")
-        return _by_running(input, view, running_mean, running_var, weight, bias, eps).reshape(input.shape)
+        return _by_running(input, view, running_mean, running_var, weight, bias, eps).reshape(
+            input.shape
+        )
     if n * s == 1:
         raise ShapeError(
-            f"batch_norm: input {input.shape} has one value a channel, whose variance is unknown in training; "
+            f"batch_norm: input {input.shape} has one value a channel, whose variance is unknown "
+            "in training; "
             "use a larger batch or eval()"
         )
     x = input.reshape(view)
-    y, mean, var = _channel_norm(op, x, _as_column(weight, view), _as_column(bias, view), (0, 2, 3), eps)
+    y, mean, var = _channel_norm(
+        op, x, _as_column(weight, view), _as_column(bias, view), (0, 2, 3), eps
+    )
     with no_grad():
         _update(running_mean, mean, momentum)
         _update(running_var, var * (n * s / (n * s - 1.0)), momentum)
@@ -132,10 +154,18 @@ def batch_norm(
 
 
 def instance_norm(
-    input: Any, running_mean: Any = None, running_var: Any = None, weight: Any = None, bias: Any = None,
-    use_input_stats: bool = True, momentum: float = 0.1, eps: float = 1e-5,
-) -> Any:  # fmt: skip
-    """Normalise each channel of each item of [N, C, *]. Raises ShapeError for one value a channel."""
+    input: Any,
+    running_mean: Any = None,
+    running_var: Any = None,
+    weight: Any = None,
+    bias: Any = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Any:
+    """Normalise each channel of each item of [N, C, *].
+    Raises ShapeError for one value a channel.
+    """
     op = "instance_norm"
     n, c, s = _channels(
         op, input, 3, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias
@@ -143,30 +173,46 @@ def instance_norm(
     view = (n, c, 1, s)
     if not use_input_stats:
         if running_mean is None or running_var is None:
-            raise ValueRangeError("instance_norm: use_input_stats=False needs running_mean and running_var")
-        return _by_running(input, view, running_mean, running_var, weight, bias, eps).reshape(input.shape)
+            raise ValueRangeError(
+                "instance_norm: use_input_stats=False needs running_mean and running_var"
+            )
+        return _by_running(input, view, running_mean, running_var, weight, bias, eps).reshape(
+            input.shape
+        )
     if s == 1:
-        raise ShapeError(f"instance_norm: input {input.shape} has one value a channel, whose variance is unknown")
+        raise ShapeError(
+            f"instance_norm: input {input.shape} has one value a channel, whose variance is unknown"
+        )
     x = input.reshape(view)
-    y, mean, var = _channel_norm(op, x, _as_column(weight, view), _as_column(bias, view), (2, 3), eps)
+    y, mean, var = _channel_norm(
+        op, x, _as_column(weight, view), _as_column(bias, view), (2, 3), eps
+    )
     with no_grad():
         _update(running_mean, mean.mean(0), momentum)
         _update(running_var, var.mean(0) * (s / (s - 1.0)), momentum)
     return y.reshape(input.shape)
 
 
-def group_norm(input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Any:
-    """Normalise groups of channels of each item of [N, C, *]. Raises ShapeError where groups do not divide C."""
+def group_norm(
+    input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5
+) -> Any:
+    """Normalise groups of channels of each item of [N, C, *].
+    Raises ShapeError where groups do not divide C.
+    """
     n, c, s = _channels("group_norm", input, 2, weight=weight, bias=bias)
     if num_groups < 1 or c % num_groups:
-        raise ShapeError(f"group_norm: {c} channels of input {input.shape} do not form {num_groups} equal groups")
+        raise ShapeError(
+            f"group_norm: {c} channels of input {input.shape} do not form {num_groups} equal groups"
+        )
     view = (n, num_groups, c // num_groups, s)
     x = input.reshape(view)
-    y, _, _ = _channel_norm("group_norm", x, _as_column(weight, view), _as_column(bias, view), (2, 3), eps)
+    y, _, _ = _channel_norm(
+        "group_norm", x, _as_column(weight, view), _as_column(bias, view), (2, 3), eps
+    )
     return y.reshape(input.shape)
 
 
-# -- statistics of rows: x as [rows, D], weight and bias [D] -------------------------------------------
+# -- statistics of rows: x as [rows, D], weight and bias [D]
 
 
 def _row_rule(eps: float) -> Any:
@@ -202,7 +248,9 @@ def _row_shape(op: str, x: Any, normalized_shape: Any, weight: Any, bias: Any) -
     return prod(shape)
 
 
-def layer_norm(input: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Any:
+def layer_norm(
+    input: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
+) -> Any:
     """Normalise over the last dimensions, which are normalized_shape."""
     d = _row_shape("layer_norm", input, normalized_shape, weight, bias)
     x = input.reshape((input.size // max(d, 1), d))
@@ -220,8 +268,12 @@ def layer_norm(input: Any, normalized_shape: Any, weight: Any = None, bias: Any 
     return y.reshape(input.shape)
 
 
-def rms_norm(input: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> Any:
-    """Divide by the root mean square over the last dimensions; eps None: the dtype's smallest step."""
+def rms_norm(
+    input: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None
+) -> Any:
+    """Divide by the root mean square over the last dimensions;
+    eps None: the dtype's smallest step.
+    """
     _row_shape("rms_norm", input, normalized_shape, weight, None)
     count = 1 if isinstance(normalized_shape, int) else len(normalized_shape)
     dims = tuple(range(input.ndim - count, input.ndim))
@@ -230,10 +282,12 @@ def rms_norm(input: Any, normalized_shape: Any, weight: Any = None, eps: float |
     return y if weight is None else y * weight
 
 
-# -- vectors -------------------------------------------------------------------------------------------
+# -- vectors
 
 
-def vector_norm(x: Any, p: float = 2.0, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Any:
+def vector_norm(
+    x: Any, p: float = 2.0, dim: int | Sequence[int] | None = None, keepdim: bool = False
+) -> Any:
     """The p-norm along dims, with gradient 0 at 0."""
     dims = axes("vector_norm", dim, x.ndim)
     if p == math.inf:

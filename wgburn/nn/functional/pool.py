@@ -12,10 +12,15 @@ from ...tensor.creation import tensor
 from .checks import need_float, per_dim, spatial
 
 
-def _out_size(op: str, size: int, k: int, stride: int, pad: int, dilation: int, ceil_mode: bool) -> int:
+def _out_size(
+    op: str, size: int, k: int, stride: int, pad: int, dilation: int, ceil_mode: bool
+) -> int:
     room = size + 2 * pad - dilation * (k - 1) - 1
     if room < 0:
-        raise ShapeError(f"{op}: a window of {dilation * (k - 1) + 1} is larger than the padded size {size + 2 * pad}")
+        raise ShapeError(
+            f"{op}: a window of {dilation * (k - 1) + 1} is larger than the padded size "
+            f"{size + 2 * pad}"
+        )
     n = (-(-room // stride) if ceil_mode else room // stride) + 1
     # A window must begin inside the input or its padding at the near end.
     if ceil_mode and (n - 1) * stride >= size + pad:
@@ -24,13 +29,27 @@ def _out_size(op: str, size: int, k: int, stride: int, pad: int, dilation: int, 
 
 
 def _attrs(
-    op: str, x: Any, n: int, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool, count_pad: bool = True
+    op: str,
+    x: Any,
+    n: int,
+    kernel: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    ceil_mode: bool,
+    count_pad: bool = True,
 ) -> ops.PoolAttrs:
     kernel = per_dim(op, "kernel_size", kernel, n)
-    stride = kernel if stride is None or stride == () or stride == [] else per_dim(op, "stride", stride, n)
+    stride = (
+        kernel
+        if stride is None or stride == () or stride == []
+        else per_dim(op, "stride", stride, n)
+    )
     padding, dilation = per_dim(op, "padding", padding, n), per_dim(op, "dilation", dilation, n)
     if min(*kernel, *stride, *dilation) < 1:
-        raise ValueRangeError(f"{op}: kernel {kernel}, stride {stride} and dilation {dilation} must be at least 1")
+        raise ValueRangeError(
+            f"{op}: kernel {kernel}, stride {stride} and dilation {dilation} must be at least 1"
+        )
     if any(p < 0 or p > k // 2 for p, k in zip(padding, kernel, strict=True)):
         raise ValueRangeError(f"{op}: padding {padding} must be 0 to half of the kernel {kernel}")
     out = tuple(
@@ -41,7 +60,14 @@ def _attrs(
 
 
 def _max_pool(
-    n: int, x: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool, return_indices: bool
+    n: int,
+    x: Any,
+    kernel: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    ceil_mode: bool,
+    return_indices: bool,
 ) -> Any:
     op = f"max_pool{n}d"
     need_float(op, input=x)
@@ -56,31 +82,53 @@ def _max_pool(
 
 
 def max_pool1d(
-    input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
-    ceil_mode: bool = False, return_indices: bool = False,
-) -> Any:  # fmt: skip
+    input: Any,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
     """Maximum of windows of [N, C, L]; with return_indices also the (flat) positions. NaN wins."""
     return _max_pool(1, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
 def max_pool2d(
-    input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
-    ceil_mode: bool = False, return_indices: bool = False,
-) -> Any:  # fmt: skip
+    input: Any,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
     """Maximum of windows of [N, C, H, W]."""
     return _max_pool(2, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
 def max_pool3d(
-    input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
-    ceil_mode: bool = False, return_indices: bool = False,
-) -> Any:  # fmt: skip
+    input: Any,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
     """Maximum of windows of [N, C, D, H, W]."""
     return _max_pool(3, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
 def _avg_pool(
-    n: int, x: Any, kernel: Any, stride: Any, padding: Any, ceil_mode: bool, count_pad: bool, divisor: int | None
+    n: int,
+    x: Any,
+    kernel: Any,
+    stride: Any,
+    padding: Any,
+    ceil_mode: bool,
+    count_pad: bool,
+    divisor: int | None,
 ) -> Any:
     op = f"avg_pool{n}d"
     need_float(op, input=x)
@@ -94,40 +142,62 @@ def _avg_pool(
 
 
 def _sum_pool(x: Any, a: ops.PoolAttrs) -> Any:
-    """Sums of windows: averages over a frame that every window fits into, times the window's size."""
+    """Sums of windows: averages over a frame that every window fits into, times the window's
+    size.
+    """
     widths = [(0, 0), (0, 0)]
     size = 1
     for s, k, st, p, o in zip(x.shape[2:], a.kernel, a.stride, a.padding, a.out, strict=True):
         widths.append((p, max(0, (o - 1) * st + k - s - p)))
         size *= k
-    return x.pad_constant(widths).apply(ops.avg_pool, (), a._replace(padding=(0,) * len(a.kernel))) * float(size)
+    return x.pad_constant(widths).apply(
+        ops.avg_pool, (), a._replace(padding=(0,) * len(a.kernel))
+    ) * float(size)
 
 
 def avg_pool1d(
-    input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
-    ceil_mode: bool = False, count_include_pad: bool = True,
-) -> Any:  # fmt: skip
+    input: Any,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> Any:
     """Mean of windows of [N, C, L]."""
     return _avg_pool(1, input, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
 
 
 def avg_pool2d(
-    input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
-    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
-) -> Any:  # fmt: skip
+    input: Any,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Any:
     """Mean of windows of [N, C, H, W]."""
-    return _avg_pool(2, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+    return _avg_pool(
+        2, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
+    )
 
 
 def avg_pool3d(
-    input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
-    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
-) -> Any:  # fmt: skip
+    input: Any,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Any:
     """Mean of windows of [N, C, D, H, W]."""
-    return _avg_pool(3, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+    return _avg_pool(
+        3, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
+    )
 
 
-# -- adaptive ------------------------------------------------------------------------------------------
+# -- adaptive
 
 
 def _target(op: str, x: Any, output_size: Any, n: int) -> tuple[int, ...]:
@@ -200,26 +270,34 @@ def _adaptive_max(n: int, x: Any, output_size: Any, return_indices: bool) -> Any
 
 
 def _largest(x: Any, out: tuple[int, ...]) -> tuple[Any, Any]:
-    """Maxima of uneven windows and their flat positions: one dimension after the other, the last first,
+    """Maxima of uneven windows and their flat positions: one dimension after the other, the last
+    first,
     so that of equals the first in row-major order wins."""
     size = x.shape[2:]
     where: Any = None
     for d in reversed(range(len(out))):
         windows = _windows(size[d], out[d])
         longest = max(b - a for a, b in windows)
-        # Shorter windows name their last element again, which changes no maximum and no first place.
-        index = np.array([[min(a + i, b - 1) for i in range(longest)] for a, b in windows], np.int32)
+        # Shorter windows name their last element again, which changes no maximum and no first
+        # place.
+        index = np.array(
+            [[min(a + i, b - 1) for i in range(longest)] for a, b in windows], np.int32
+        )
         dim = d + 2
         pick = tensor(index.reshape(-1), device=x.device.inner())
         shape = (*x.shape[:dim], out[d], longest, *x.shape[dim + 1 :])
         parts = x.index_select(dim, pick).reshape(shape)
         if where is None:
             stride = 1
-            places = tensor(index, device=x.device.inner()).reshape((*[1] * dim, out[d], longest, *[1] * (x.ndim - dim - 1)))
+            places = tensor(index, device=x.device.inner()).reshape(
+                (*[1] * dim, out[d], longest, *[1] * (x.ndim - dim - 1))
+            )
             flat = (places * stride).expand(shape)
         else:
             stride = int(np.prod(size[d + 1 :]))
-            rows = tensor(index, device=x.device.inner()).reshape((*[1] * dim, out[d], longest, *[1] * (x.ndim - dim - 1)))
+            rows = tensor(index, device=x.device.inner()).reshape(
+                (*[1] * dim, out[d], longest, *[1] * (x.ndim - dim - 1))
+            )
             flat = where.index_select(dim, pick).reshape(shape) + rows * stride
         x, best = parts.max(dim + 1, keepdim=True)
         x = x.squeeze(dim + 1)

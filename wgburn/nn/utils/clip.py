@@ -30,9 +30,13 @@ def get_total_norm(tensors: Iterable[Any], norm_type: float = 2.0) -> Any:
 
 
 def clip_grad_norm_(
-    parameters: Tensor | Iterable[Tensor], max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False
+    parameters: Tensor | Iterable[Tensor],
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
 ) -> Any:
-    """Scale all gradients so that their norm together is at most max_norm. Returns the norm before, a tensor.
+    """Scale all gradients so that their norm together is at most max_norm. Returns the norm
+    before, a tensor.
 
     error_if_nonfinite reads the norm and raises ValueRangeError where it is NaN or infinite.
     """
@@ -40,7 +44,8 @@ def clip_grad_norm_(
     total = get_total_norm([p.grad for p in held], norm_type)
     if error_if_nonfinite and not math.isfinite(total.item()):
         raise ValueRangeError(
-            f"clip_grad_norm_: the norm of the gradients is {total.item()}, so they cannot be scaled; "
+            f"clip_grad_norm_: the norm of the gradients is {total.item()}, so they cannot be "
+            "scaled; "
             "look for a diverging loss, or pass error_if_nonfinite=False"
         )
     with no_grad():
