@@ -27,15 +27,25 @@ def known_bounds(op: str, index: Any, size: int) -> None:
         ix.check_bounds(op, low, high, size)
 
 
-def _index_tensor(t: Any, like: Any) -> Any:
-    if t.dtype.kind not in "iu":
-        raise DTypeError(f"an index must be an integer tensor, got {t.dtype.name}")
-    return t if t.dtype is dt.int32 else _kept_bounds(t, bridge.cast(t, dt.int32))
+def _index_tensor(op: str, t: Any, size: int) -> Any:
+    """An index for a dimension of `size` as int32, checked as far as the host knows it."""
+    if not hasattr(t, "_node") or t.dtype.kind not in "iu":
+        what = t.dtype.name if hasattr(t, "_node") else type(t).__name__
+        raise DTypeError(f"{op}: an index must be an integer tensor, got {what}")
+    known_bounds(op, t, size)
+    return bridge.cast(t, dt.int32)
 
 
-def _kept_bounds(t: Any, out: Any) -> Any:
-    known_bounds("index", t, 1 << 31)
-    return out
+def _cropped(x: Any, like: tuple[int, ...], dim: int) -> Any:
+    """The part of x that an index of shape `like` reaches: as large as it, whole along `dim`."""
+    if len(like) != x.ndim or any(
+        n > m for i, (n, m) in enumerate(zip(like, x.shape, strict=True)) if i != dim
+    ):
+        return x  # the op says what is wrong
+    for i, n in enumerate(like):
+        if i != dim:
+            x = x.slice_axis(i, 0, n)
+    return x
 
 
 class Indexing:
@@ -52,7 +62,8 @@ class Indexing:
         if isinstance(item, (np.ndarray, list)):
             from .creation import tensor
 
-            return tensor(np.asarray(item), device=self.device)
+            a = np.asarray(item)
+            return tensor(a if a.size else a.astype(np.int32), device=self.device.inner())
         if isinstance(item, np.integer):
             return int(item)
         return item
@@ -60,16 +71,23 @@ class Indexing:
     def gather(self: Any, dim: int, index: Any) -> Tensor:
         """out[i, j, k] = self[index[i, j, k], j, k] for dim 0. Raises IndexRangeError."""
         d = axis("gather", dim, self.ndim)
-        index = _index_tensor(index, self)
-        known_bounds("gather", index, self.shape[d])
-        return bridge.apply(ix.gather, (self, index), d)
+        x = _cropped(self, index.shape, d)
+        index = _index_tensor("gather", index, self.shape[d] if self.ndim else 1)
+        return bridge.apply(ix.gather, (x, index), d)
 
     def scatter_add(self: Any, dim: int, index: Any, src: Any) -> Tensor:
         """self with src[i, j, k] added at [index[i, j, k], j, k] for dim 0."""
         d = axis("scatter_add", dim, self.ndim)
-        index = _index_tensor(index, self)
-        known_bounds("scatter_add", index, self.shape[d])
-        return bridge.apply(ix.scatter_add, (self, index, bridge.cast(src, self.dtype)), d)
+        src = _cropped(bridge.cast(src, self.dtype), index.shape, d)
+        if src.shape[d] > index.shape[d]:
+            src = src.slice_axis(d, 0, index.shape[d])
+        index = _index_tensor("scatter_add", index, self.shape[d])
+        part = _cropped(self, index.shape, d)
+        if part is self:
+            return bridge.apply(ix.scatter_add, (self, index, src), d)
+        added = bridge.apply(ix.scatter_add, (part.zeros_of(part.shape), index, src), d)
+        rest = [(0, n - m) for n, m in zip(self.shape, part.shape, strict=True)]
+        return self + added.pad_constant(rest)
 
     def index_select(self: Any, dim: int, index: Any) -> Tensor:
         """The slices of `dim` named by a vector of indices."""
@@ -78,15 +96,13 @@ class Indexing:
             raise ShapeError(
                 f"index_select takes a vector of indices, got {index.shape}; use x[index]"
             )
-        index = _index_tensor(index, self)
-        known_bounds("index_select", index, self.shape[d])
+        index = _index_tensor("index_select", index, self.shape[d])
         return bridge.apply(ix.index_select, (self, index), d)
 
     def index_add(self: Any, dim: int, index: Any, src: Any) -> Tensor:
         """self with the slices of src added at the indexed places of `dim`."""
         d = axis("index_add", dim, self.ndim)
-        index = _index_tensor(index, self)
-        known_bounds("index_add", index, self.shape[d])
+        index = _index_tensor("index_add", index, self.shape[d])
         return bridge.apply(ix.index_add, (self, index, bridge.cast(src, self.dtype)), d)
 
     def take_along_dim(self: Any, index: Any, dim: int) -> Tensor:
@@ -147,14 +163,10 @@ def _basic_then_advanced(x: Any, items: list[Any]) -> Any:
             continue
         if hasattr(item, "_node"):
             span = item.ndim if item.dtype.kind == "b" else 1
-            parts = (
-                _mask_indices(item, x.shape[d : d + span])
-                if item.dtype.kind == "b"
-                else [_index_tensor(item, x)]
-            )
+            parts = _mask_indices(item, x.shape[d : d + span]) if item.dtype.kind == "b" else [item]
             for part in parts:
-                known_bounds("index", part, x.shape[d])
-                layout.append(part)
+                low = part._node.store.bounds[0] if _has_bounds(part) else -1
+                layout.append((_index_tensor("index", part, x.shape[d]), low >= 0))
                 starts.append(0)
                 sizes.append(x.shape[d])
                 steps.append(1)
@@ -194,10 +206,14 @@ def _basic_then_advanced(x: Any, items: list[Any]) -> Any:
     if any(starts) or tuple(sizes) != x.shape or any(s != 1 for s in steps):
         x = bridge.apply(mv.slice_, (x,), mv.SliceAttrs(tuple(sizes), tuple(steps)), tuple(starts))
     kept = iter([s for s, gone in zip(sizes, drop, strict=True) if not gone])
-    shape = tuple(1 if kind == "new" else next(kept) for kind in layout if True)
+    shape = tuple(1 if kind == "new" else next(kept) for kind in layout)
     x = x.reshape(shape)
-    advanced = [i for i, kind in enumerate(layout) if hasattr(kind, "_node")]
+    advanced = [i for i, kind in enumerate(layout) if isinstance(kind, tuple)]
     return _advanced(x, [layout[i] for i in advanced], advanced) if advanced else x
+
+
+def _has_bounds(t: Any) -> bool:
+    return t._node.store is not None and t._node.store.bounds is not None
 
 
 def _mask_indices(mask: Any, shape: tuple[int, ...]) -> list[Any]:
@@ -213,14 +229,24 @@ def _mask_indices(mask: Any, shape: tuple[int, ...]) -> list[Any]:
     ]
 
 
-def _advanced(x: Any, indices: list[Any], dims: list[int]) -> Any:
+def _wrapped(i: Any, n: int) -> Any:
+    """Indices into a dimension of n as 0..n-1: looked up, so that each is checked or clamped alone
+    (one that is out of range in its own dimension may be in range of the joined ones)."""
+    from .creation import arange
+
+    table = arange(n, device=i.device)
+    return bridge.apply(ix.index_select, (table, i.reshape(-1)), 0).reshape(i.shape)
+
+
+def _advanced(x: Any, indices: list[tuple[Any, bool]], dims: list[int]) -> Any:
     """numpy's advanced indexing: the indexed dimensions become one, selected by linear indices."""
-    shape = broadcast("index", *[i.shape for i in indices])
+    shape = broadcast("index", *[i.shape for i, _ in indices])
     rest = [i for i in range(x.ndim) if i not in dims]
     linear: Any = None
-    for i, d in zip(indices, dims, strict=True):
+    for (i, positive), d in zip(indices, dims, strict=True):
         n = x.shape[d]
-        i = (i < 0).where(i + n, i)
+        if len(dims) > 1 and not positive:
+            i = _wrapped(i, n)
         linear = i if linear is None else linear * n + i
     linear = linear.expand(shape) if linear.shape != shape else linear
     moved = x.permute((*dims, *rest)).reshape(
