@@ -106,3 +106,59 @@ def split(form: Form, shape: Shape, extent: dict[int, int]) -> Coords | None:
     if terms or rest:
         return None
     return tuple(out)
+
+
+def straddling(form: Form, shape: Shape, extent: dict[int, int]) -> tuple[int, int] | None:
+    """A variable that walks over the border of two dimensions of `shape`, and how many of its values lie
+    inside the inner one, where taking it apart there helps; else None."""
+    for stride in dense_strides(shape):
+        for v, c in form.terms:
+            if (
+                0 < c < stride < c * extent[v]
+                and stride % c == 0
+                and extent[v] % (stride // c) == 0
+            ):
+                return v, stride // c
+    return None
+
+
+class Domain:
+    """The loops of a kernel over the dimensions of a shape: usually one each, more where a reshape inside
+    the kernel asks for it. Variables are numbered in order of `dims`, outermost first."""
+
+    def __init__(self, shape: Shape, dims: Sequence[int] | None = None) -> None:
+        self.shape = shape
+        self.dims = tuple(range(len(shape))) if dims is None else tuple(dims)
+        self.factors: dict[int, list[int]] = {d: [shape[d]] for d in self.dims}
+
+    def refine(self, variable: int, inner: int) -> None:
+        """Take a variable apart into (outer, inner)."""
+        for d in self.dims:
+            f = self.factors[d]
+            if variable < len(f):
+                f[variable : variable + 1] = [f[variable] // inner, inner]
+                return
+            variable -= len(f)
+
+    def sizes(self, dims: Sequence[int] | None = None) -> Shape:
+        """Sizes of the loops (of some dimensions)."""
+        return tuple(n for d in (self.dims if dims is None else dims) for n in self.factors[d])
+
+    @property
+    def extent(self) -> dict[int, int]:
+        return dict(enumerate(self.sizes()))
+
+    def coords(self) -> Coords:
+        """Every dimension of the shape as a form of the loops."""
+        found: dict[int, Form] = {}
+        v = 0
+        for d in self.dims:
+            form, stride = NOWHERE, 1
+            f = self.factors[d]
+            for k in reversed(range(len(f))):
+                if f[k] != 1:
+                    form = form.plus(Form(((v + k, stride),)))
+                stride *= f[k]
+            found[d] = form
+            v += len(f)
+        return tuple(found[d] for d in range(len(self.shape)))

@@ -14,9 +14,11 @@ from typing import Any
 
 from ..core.dtype import DType
 from ..core.shape import dense_strides
-from .affine import NOWHERE, ZERO, Coords, Form, Num, linear, split
+from .affine import NOWHERE, ZERO, Coords, Form, Num, linear, split, straddling
 from .graph import GNode, Graph
 
+#: Index variables from here on are not loops of the kernel.
+FIRST_EXTRA = 1000
 #: The type a kernel computes in, by dtype kind.
 WGSL_TYPE = {"f": "f32", "i": "i32", "u": "u32", "b": "bool"}
 
@@ -27,6 +29,15 @@ class NeedsBuffer(Exception):
     def __init__(self, node: int) -> None:
         super().__init__(node)
         self.node = node
+
+
+class NeedsSplit(Exception):  # noqa: N818 - control flow: the kernel's loops are taken apart and written again
+    """A reshape inside the kernel needs loop variable `variable` as two: (..., inner)."""
+
+    def __init__(self, variable: int, inner: int) -> None:
+        super().__init__(variable, inner)
+        self.variable = variable
+        self.inner = inner
 
 
 class Misplaced(Exception):  # noqa: N818 - control flow: the kernel cannot hold this node
@@ -87,8 +98,9 @@ class Emitter:
         if name is None:
             name = f"s{len(self._scalars)}"
             self._scalars[slot] = name
-            self.params.append(Param(name, type_, slot=slot))
-        return f"P.{name}"
+            # A uniform holds no bool.
+            self.params.append(Param(name, "u32" if type_ == "bool" else type_, slot=slot))
+        return f"(P.{name} != 0u)" if type_ == "bool" else f"P.{name}"
 
     def integer(self, value: Num | int, type_: str = "u32") -> str:
         """A size or start known to the plan, as a uniform."""
@@ -185,6 +197,9 @@ class Emitter:
             return self._at(inner.srcs[0], position)
         new = split(position, inner.shape, self.extent)
         if new is None:
+            finer = straddling(position, inner.shape, self.extent)
+            if finer is not None and finer[0] < FIRST_EXTRA:
+                raise NeedsSplit(*finer)
             raise NeedsBuffer(src)
         return self.emit(src, new)
 
@@ -221,7 +236,7 @@ class Emitter:
         return ok, self._variable(x)
 
     def _variable(self, name: str) -> int:
-        number = 1000 + len(self.variables)
+        number = FIRST_EXTRA + len(self.variables)
         self.variables[number] = name
         return number
 

@@ -125,6 +125,10 @@ class Grouping:
             cost[i] = own + sum(cost[s] for s in n.srcs)
             loads[i] = frozenset().union(*(loads[s] for s in n.srcs)) if n.srcs else frozenset()
             many = len(set(users[i])) > 1
+            if _is_work(n) and many and self._behind_kernel(i, n, users):
+                units.add(i)
+                cost[i], loads[i] = 0, frozenset((i,))
+                continue
             if (
                 _is_work(n)
                 and many
@@ -138,6 +142,15 @@ class Grouping:
                     units.add(i)
                     cost[i], loads[i] = 0, frozenset((i,))
         return units
+
+    def _behind_kernel(self, i: int, n: GNode, users: list[list[int]]) -> bool:
+        """Whether a node can be stored for nothing: it is all that is done with a heavy kernel's result."""
+        for s in n.srcs:
+            b = base_of(self.graph, s)
+            op = self.graph.nodes[b].op
+            if op is not None and op.kind == "kernel" and set(users[b]) == {i}:
+                return prod(self.graph.nodes[b].shape) == prod(n.shape)
+        return False
 
     def _reads(self) -> list[int]:
         """Per node a bit mask of the units it reads (through nodes that have no memory)."""

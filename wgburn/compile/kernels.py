@@ -12,7 +12,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from ..core.dtype import DType
-from .affine import NOWHERE, Coords, Form
+from .affine import Form
 from .emit import WGSL_TYPE, Emitter, Param
 from .program import Binding, Loops, Step, assemble, collapse, fill_forms, load_function, stored
 
@@ -295,10 +295,3 @@ def rows(
     threads = count * plan.splits
     groups = -(-threads // LANES) if plan.lanes == 1 else threads
     return Step(program, tuple(params), tuple(b.buffer for b in bindings), groups, ops, why)
-
-
-def row_coords(shape: tuple[int, ...], axes: tuple[int, ...]) -> Coords:
-    """Coordinates of a row kernel's domain: kept dimensions are variables 0.., reduced ones follow."""
-    kept = [d for d in range(len(shape)) if d not in axes]
-    variable = {d: v for v, d in enumerate([*kept, *axes])}
-    return tuple(NOWHERE if shape[d] == 1 else Form(((variable[d], 1),)) for d in range(len(shape)))

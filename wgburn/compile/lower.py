@@ -16,12 +16,21 @@ from ..core.errors import DeviceError, DTypeError
 from ..core.shape import dense_strides
 from ..ops.reduce import sum_
 from . import kernels, templates
-from .affine import Coords, Form, Num, linear, loop_coords, split
-from .emit import Emitter, Misplaced, NeedsBuffer, Source, cast_text, view_coords
+from .affine import Coords, Domain, Form, Num, linear, loop_coords, split
+from .emit import (
+    Emitter,
+    Misplaced,
+    NeedsBuffer,
+    NeedsSplit,
+    Source,
+    cast_text,
+    view_coords,
+)
 from .group import Group, Grouping
 from .graph import GNode, Graph
 from .plan import OutputSlot, Plan, build
 from .program import Step
+from .simplify import simplify
 
 #: Elements that a 32-bit index reaches.
 MAX_ELEMENTS = 1 << 32
@@ -40,7 +49,12 @@ class Lowering:
     _rehearsing = False
 
     def __init__(
-        self, graph: Graph, limits: Mapping[str, int], features: frozenset[str], fuse: bool, software: bool
+        self,
+        graph: Graph,
+        limits: Mapping[str, int],
+        features: frozenset[str],
+        fuse: bool,
+        software: bool,
     ) -> None:
         self.graph = graph
         self.software = software
@@ -118,11 +132,18 @@ class Lowering:
 
     def lower_group(self, group: Group, stored: dict[int, bool]) -> None:
         """Steps of a group; what it needs in memory as a copy first comes before it."""
+        domain = Domain(group.shape)
+        if group.kind == "rows":
+            kept = [d for d in range(len(group.shape)) if d not in group.axes]
+            domain = Domain(group.shape, [*kept, *group.axes])
         while True:
             mark = len(self.steps)
             try:
-                self._lower_group(group, stored)
+                self._lower_group(group, stored, domain)
                 return
+            except NeedsSplit as need:
+                del self.steps[mark:]
+                domain.refine(need.variable, need.inner)
             except NeedsBuffer as need:
                 del self.steps[mark:]
                 if need.node in group.members or isinstance(self, _Rehearsal):
@@ -140,7 +161,7 @@ class Lowering:
             group = Group("kernel" if kind == "kernel" else "elementwise", [i], n.shape)
             self.lower_group(group, {i: True})
 
-    def _lower_group(self, group: Group, stored: dict[int, bool]) -> None:
+    def _lower_group(self, group: Group, stored: dict[int, bool], domain: Domain) -> None:
         for m in group.members:
             self._check_dtype(self.graph.nodes[m])
         narrow = self.graph.nodes[group.members[0]].dtype
@@ -148,15 +169,17 @@ class Lowering:
             # Neighbours share a word: compute in words, then pack.
             (i,) = group.members
             wide = dt.int32 if narrow is dt.int8 else dt.uint32
-            {"rows": self._rows, "kernel": self._kernel}[group.kind](group, stored, wide)
+            {"rows": self._rows, "kernel": self._kernel}[group.kind](group, stored, domain, wide)
             self.sources[i] = Source(self.sources[i].buffer, wide)
-            self._elementwise(group, stored)
+            shape = self.graph.nodes[i].shape
+            packed = Group("elementwise", [i], shape, why=group.why)
+            self._elementwise(packed, stored, Domain(shape))
         elif group.kind == "rows":
-            self._rows(group, stored, None)
+            self._rows(group, stored, domain, None)
         elif group.kind == "kernel":
-            self._kernel(group, stored, None)
+            self._kernel(group, stored, domain, None)
         else:
-            self._elementwise(group, stored)
+            self._elementwise(group, stored, domain)
 
     def _check_dtype(self, n: GNode) -> None:
         if n.dtype is dt.float16 and "shader-f16" not in self.features:
@@ -189,38 +212,40 @@ class Lowering:
         return "_".join(dict.fromkeys(units))[:60], (*inner, *units)
 
     # -- elementwise ------------------------------------------------------------------------------
-    def _elementwise(self, group: Group, stored: dict[int, bool]) -> None:
-        shape = group.shape
-        e = self.emitter(dict(enumerate(shape)))
+    def _elementwise(self, group: Group, stored: dict[int, bool], domain: Domain) -> None:
+        e = self.emitter(domain.extent)
         made: dict[int, kernels.Output] = {}
         for m in group.members:
-            if stored[m] and prod(self.graph.nodes[m].shape) == prod(shape):
-                made[m] = self._output(m, e.emit(m, self._at_same_place(m, shape)))
+            if stored[m]:
+                made[m] = self._output(m, e.emit(m, self._same_place(m, domain)))
         name, ops = self._names(group, e)
+        outputs = list(made.values())
+        sizes = domain.sizes()
         self._finish(
-            kernels.elementwise(name, e, shape, list(made.values()), self._dtype, group.why, ops),
-            made,
+            kernels.elementwise(name, e, sizes, outputs, self._dtype, group.why, ops), made
         )
 
-    def _at_same_place(self, i: int, shape: tuple[int, ...]) -> Coords:
-        """Coordinates of a node at the row-major place of a loop over `shape`."""
+    def _same_place(self, i: int, domain: Domain) -> Coords:
+        """Coordinates of a node at the row-major place of a loop over the domain."""
         n = self.graph.nodes[i]
-        if n.shape == shape:
-            return loop_coords(shape)
-        place = linear(loop_coords(shape), dense_strides(shape))
-        coords = split(place, n.shape, dict(enumerate(shape)))
+        if n.shape == domain.shape:
+            return domain.coords()
+        place = linear(domain.coords(), dense_strides(domain.shape))
+        coords = split(place, n.shape, domain.extent)
         if coords is None:
             raise Misplaced(i)
         return coords
 
     # -- row kernels ------------------------------------------------------------------------------
-    def _rows(self, group: Group, stored: dict[int, bool], wide: DType | None) -> None:
+    def _rows(
+        self, group: Group, stored: dict[int, bool], domain: Domain, wide: DType | None
+    ) -> None:
         nodes = self.graph.nodes
         shape, axes = group.shape, group.axes
-        kept = tuple(s for d, s in enumerate(shape) if d not in axes)
-        reduced = tuple(shape[d] for d in axes)
-        e = self.emitter(dict(enumerate((*kept, *reduced))))
-        coords = kernels.row_coords(shape, axes)
+        keep = [d for d in range(len(shape)) if d not in axes]
+        kept, reduced = domain.sizes(keep), domain.sizes(axes)
+        e = self.emitter(domain.extent)
+        coords = domain.coords()
         row = linear(loop_coords(kept), dense_strides(kept))
         reductions = [m for m in group.members if nodes[m].op.kind == "reduce"]
         rest = [m for m in group.members if m not in reductions]
@@ -381,7 +406,9 @@ class Lowering:
         self._finish(step, made)
 
     # -- heavy kernels ----------------------------------------------------------------------------
-    def _kernel(self, group: Group, stored: dict[int, bool], wide: DType | None) -> None:
+    def _kernel(
+        self, group: Group, stored: dict[int, bool], domain: Domain, wide: DType | None
+    ) -> None:
         i = group.members[0]
         n = self.graph.nodes[i]
         if prod(n.shape) == 0:
@@ -398,26 +425,24 @@ class Lowering:
                 self.new_buffer((launched.splits, *n.shape), acc, n.op.name), acc, "v"
             )
             e = self.emitter({})
-            epilogue = templates.Epilogue(e, [], [part])
-            flat = GNode(n.op, n.srcs, n.attrs, (launched.splits * prod(n.shape),), n.dtype)
+            epilogue = templates.Epilogue(e, [], [part], (launched.splits * prod(n.shape),))
             step = templates.step(
-                flat, launched, operands, epilogue, self._dtype, "split", (n.op.name,)
+                n, launched, operands, epilogue, self._dtype, "split", (n.op.name,)
             )
             self._finish(step, {})
             self._second_stage(
                 group, stored, wide, i, sum_.wgsl, part.buffer, acc, launched.splits, n.shape
             )
             return
-        e = self.emitter(dict(enumerate(n.shape)))
-        place = linear(loop_coords(n.shape), dense_strides(n.shape))
-        e.specials[i] = (place, "v")
+        e = self.emitter(domain.extent)
+        e.specials[i] = (linear(domain.coords(), dense_strides(n.shape)), "v")
         made: dict[int, kernels.Output] = {}
         for m in group.members:
             if stored[m]:
-                coords = self._at_same_place(m, n.shape)
-                made[m] = self._output(m, e.emit(m, coords), wide if m == i else None)
+                value = e.emit(m, self._same_place(m, domain))
+                made[m] = self._output(m, value, wide if m == i else None)
         name, ops = self._names(group, e)
-        epilogue = templates.Epilogue(e, e.lines, list(made.values()))
+        epilogue = templates.Epilogue(e, e.lines, list(made.values()), domain.sizes())
         step = templates.step(n, launched, operands, epilogue, self._dtype, group.why, ops)
         self._finish(step, made)
 
@@ -508,10 +533,14 @@ class _Rehearsal(Lowering):
 
 
 def lower(
-    graph: Graph, limits: Mapping[str, int], features: frozenset[str], fuse: bool = True, software: bool = False
+    graph: Graph,
+    limits: Mapping[str, int],
+    features: frozenset[str],
+    fuse: bool = True,
+    software: bool = False,
 ) -> Plan:
     """The plan of a graph on a device with these limits and features.
 
     Raises DeviceError naming a limit that a result breaks, DTypeError for a dtype the device lacks.
     """
-    return Lowering(graph, limits, features, fuse, software).run()
+    return Lowering(simplify(graph), limits, features, fuse, software).run()

@@ -279,6 +279,7 @@ class Epilogue(NamedTuple):
     emitter: Emitter
     lines: list[str]
     outputs: list[Output]
+    loops: tuple[int, ...]  # sizes of the loops that the emitter's variables walk
 
 
 def step(
@@ -314,7 +315,7 @@ def step(
             bindings.append(Binding(o.buffer, o.dtype, True))
     e = epilogue.emitter
     loops = Loops()
-    decode = loops.decode("o", collapse(node.shape, range(len(node.shape)), e.forms), "c")
+    decode = loops.decode("o", collapse(epilogue.loops, range(len(epilogue.loops)), e.forms), "c")
     raw = node.dtype.kind == "b"
     stores = [
         f"b{order.index(x.buffer)}[o] = {x.value if raw else stored(x.dtype, x.value)};"

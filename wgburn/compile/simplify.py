@@ -1,0 +1,92 @@
+"""Simplification: a graph to an equal graph with less to do. Each pass is a function of this module.
+
+Owns: rewrites that hold on every backend. Must not know: kernels, grouping, devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from ..ops.movement import permute
+from .graph import GNode, Graph
+
+
+def simplify(graph: Graph) -> Graph:
+    """All passes in order."""
+    for rewrite in PASSES:
+        graph = rewrite(graph)
+    return graph
+
+
+def _rebuilt(graph: Graph, nodes: list[GNode], new: dict[int, int]) -> Graph:
+    return Graph(nodes, tuple(new[o] for o in graph.outputs), graph.leaves, graph.numbers)
+
+
+def share_equal(graph: Graph) -> Graph:
+    """Common subexpressions: equal ops on equal inputs are one node. Ops with number slots stay apart
+    (two slots that hold one value today may not tomorrow)."""
+    nodes: list[GNode] = []
+    new: dict[int, int] = {}
+    found: dict[object, int] = {}
+    for i, n in enumerate(graph.nodes):
+        if n.op is None:
+            new[i] = len(nodes)
+            nodes.append(n)
+            continue
+        srcs = tuple(new[s] for s in n.srcs)
+        key = (n.op, n.attrs, srcs) if not n.ndyn else None
+        if key is not None and key in found:
+            new[i] = found[key]
+            continue
+        new[i] = len(nodes)
+        if key is not None:
+            found[key] = len(nodes)
+        nodes.append(replace(n, srcs=srcs))
+    return _rebuilt(graph, nodes, new)
+
+
+def transpose_products(graph: Graph) -> Graph:
+    """(a @ b).mT is b.mT @ a.mT: the transpose moves to the inputs, where it is an index map, and what
+    follows (an optimizer's update of a weight) can join the product's kernel."""
+    uses = graph.count_uses()
+    moved: set[int] = set()
+    for n in graph.nodes:
+        if n.op is permute and _swaps_last(n.attrs):
+            m = n.srcs[0]
+            product = graph.nodes[m]
+            if product.op is not None and product.op.name == "matmul" and uses[m] == 1:
+                moved.add(m)
+    if not moved:
+        return graph
+    nodes: list[GNode] = []
+    new: dict[int, int] = {}
+
+    def add(n: GNode) -> int:
+        nodes.append(n)
+        return len(nodes) - 1
+
+    for i, n in enumerate(graph.nodes):
+        if i in moved:
+            continue
+        if n.op is permute and n.srcs[0] in moved:
+            product = graph.nodes[n.srcs[0]]
+            flipped = [add(_transposed(graph.nodes[s], new[s])) for s in reversed(product.srcs)]
+            new[i] = add(replace(product, srcs=tuple(flipped), shape=n.shape))
+            continue
+        new[i] = add(replace(n, srcs=tuple(new[s] for s in n.srcs)))
+    return _rebuilt(graph, nodes, new)
+
+
+def _swaps_last(order: tuple[int, ...]) -> bool:
+    k = len(order)
+    return k >= 2 and order == (*range(k - 2), k - 1, k - 2)
+
+
+def _transposed(n: GNode, number: int) -> GNode:
+    k = len(n.shape)
+    order = (*range(k - 2), k - 1, k - 2)
+    return GNode(permute, (number,), order, tuple(n.shape[d] for d in order), n.dtype)
+
+
+PASSES: tuple[Callable[[Graph], Graph], ...] = (share_equal, transpose_products)
