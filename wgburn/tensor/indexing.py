@@ -54,9 +54,21 @@ class Indexing:
     __slots__ = ()
 
     def __getitem__(self: Any, index: Any) -> Tensor:
+        return _basic_then_advanced(self, self._index_items(index))
+
+    def __setitem__(self: Any, index: Any, value: Any) -> None:
+        """Take other values in a part, as an in-place update (views taken before keep theirs)."""
+        found = bridge.operand(self, value, "assignment")
+        if found is None:
+            raise DTypeError(f"assignment: cannot read {type(value).__name__} as a tensor")
+        if found.device != self.device:
+            bridge.mixed("assignment", (self, found))
+        found = bridge.cast(found, self.dtype)
+        self._inplace(_assigned(self, self._index_items(index), found), "assignment")
+
+    def _index_items(self: Any, index: Any) -> list[Any]:
         items = index if isinstance(index, tuple) else (index,)
-        items = tuple(self._index_item(i) for i in items)
-        return _basic_then_advanced(self, _expanded(items, self.shape))
+        return _expanded(tuple(self._index_item(i) for i in items), self.shape)
 
     def _index_item(self: Any, item: Any) -> Any:
         if isinstance(item, (np.ndarray, list)):
@@ -150,66 +162,113 @@ def _consumes(item: Any) -> int:
     return 1
 
 
-def _basic_then_advanced(x: Any, items: list[Any]) -> Any:
-    starts, sizes, steps, flips = [], [], [], []
-    drop: list[bool] = []
-    layout: list[
-        Any
-    ] = []  # per result dimension before advanced: "keep", "new", or an index tensor
-    d = 0
+class _Region:
+    """Where an index points, before its advanced part: a box of the (flipped) source.
+
+    `layout`: per dimension of the result "keep", "new", or (index tensor, known to be >= 0).
+    """
+
+    def __init__(self) -> None:
+        self.starts: list[int] = []
+        self.sizes: list[int] = []
+        self.steps: list[int] = []
+        self.flips: list[int] = []
+        self.drop: list[bool] = []
+        self.layout: list[Any] = []
+
+    def add(self, start: int, size: int, step: int = 1, drop: bool = False) -> None:
+        self.starts.append(start)
+        self.sizes.append(size)
+        self.steps.append(step)
+        self.drop.append(drop)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the box without its dropped dimensions and with the new ones."""
+        kept = iter([s for s, gone in zip(self.sizes, self.drop, strict=True) if not gone])
+        return tuple(1 if kind == "new" else next(kept) for kind in self.layout)
+
+    def whole(self, shape: tuple[int, ...]) -> bool:
+        return tuple(self.sizes) == shape and not any(self.starts) and set(self.steps) <= {1}
+
+
+def _region(x: Any, items: list[Any]) -> _Region:
+    out = _Region()
     for item in items:
+        d = len(out.sizes)
         if item is None:
-            layout.append("new")
-            continue
-        if hasattr(item, "_node"):
+            out.layout.append("new")
+        elif hasattr(item, "_node"):
             span = item.ndim if item.dtype.kind == "b" else 1
             parts = _mask_indices(item, x.shape[d : d + span]) if item.dtype.kind == "b" else [item]
-            for part in parts:
+            for i, part in enumerate(parts, d):
                 low = part._node.store.bounds[0] if _has_bounds(part) else -1
-                layout.append((_index_tensor("index", part, x.shape[d]), low >= 0))
-                starts.append(0)
-                sizes.append(x.shape[d])
-                steps.append(1)
-                drop.append(False)
-                d += 1
-            continue
-        n = x.shape[d]
-        if isinstance(item, slice):
-            a, b, s = item.indices(n)
-            count = len(range(a, b, s))
-            if s < 0:
-                flips.append(d)
-                a = n - 1 - a
-                s = -s
-            starts.append(a)
-            sizes.append(count)
-            steps.append(s)
-            drop.append(False)
-            layout.append("keep")
+                out.layout.append((_index_tensor("index", part, x.shape[i]), low >= 0))
+                out.add(0, x.shape[i])
+        elif isinstance(item, slice):
+            n = x.shape[d]
+            start, stop, step = item.indices(n)
+            if step < 0:
+                out.flips.append(d)
+            first = n - 1 - start if step < 0 else start
+            out.add(first, len(range(start, stop, step)), abs(step))
+            out.layout.append("keep")
         elif isinstance(item, int) and not isinstance(item, bool):
+            n = x.shape[d]
             if not -n <= item < n:
                 raise IndexRangeError(
                     f"index {item} is out of range for dimension {d} of {x.shape}"
                 )
-            starts.append(item % n)
-            sizes.append(1)
-            steps.append(1)
-            drop.append(True)
+            out.add(item % n, 1, drop=True)
         else:
             raise IndexRangeError(
                 f"cannot index with {type(item).__name__}; "
                 "use ints, slices, None, ... or integer tensors"
             )
-        d += 1
-    if flips:
-        x = x.flip(tuple(flips))
-    if any(starts) or tuple(sizes) != x.shape or any(s != 1 for s in steps):
-        x = bridge.apply(mv.slice_, (x,), mv.SliceAttrs(tuple(sizes), tuple(steps)), tuple(starts))
-    kept = iter([s for s, gone in zip(sizes, drop, strict=True) if not gone])
-    shape = tuple(1 if kind == "new" else next(kept) for kind in layout)
-    x = x.reshape(shape)
-    advanced = [i for i, kind in enumerate(layout) if isinstance(kind, tuple)]
-    return _advanced(x, [layout[i] for i in advanced], advanced) if advanced else x
+    return out
+
+
+def _basic_then_advanced(x: Any, items: list[Any]) -> Any:
+    r = _region(x, items)
+    if r.flips:
+        x = x.flip(tuple(r.flips))
+    if not r.whole(x.shape):
+        attrs = mv.SliceAttrs(tuple(r.sizes), tuple(r.steps))
+        x = bridge.apply(mv.slice_, (x,), attrs, tuple(r.starts))
+    x = x.reshape(r.shape)
+    advanced = [i for i, kind in enumerate(r.layout) if isinstance(kind, tuple)]
+    return _advanced(x, [r.layout[i] for i in advanced], advanced) if advanced else x
+
+
+def _assigned(x: Any, items: list[Any], value: Any) -> Any:
+    """x with `value` (broadcast) at the indexed places."""
+    mask = (
+        items[0]
+        if items and all(isinstance(i, slice) and i == slice(None) for i in items[1:])
+        else None
+    )
+    if hasattr(mask, "_node") and mask.dtype.kind == "b":
+        if mask.shape != x.shape[: mask.ndim]:
+            raise ShapeError(f"a mask of shape {mask.shape} does not index {x.shape}")
+        if value.ndim <= x.ndim - mask.ndim:
+            return mask.reshape((*mask.shape, *(1,) * (x.ndim - mask.ndim))).where(value, x)
+    if any(hasattr(i, "_node") for i in items):
+        raise IndexRangeError(
+            "assignment takes ints, slices, or one mask with one value for all of its places; "
+            "for integer tensors use index_add or scatter_add"
+        )
+    r = _region(x, items)
+    if not prod(r.sizes):
+        return x
+    value = value.expand(r.shape).reshape(tuple(r.sizes))
+    if not r.whole(x.shape):
+        places = value.ones_of(value.shape, dt.int32)
+        value = value.pad_strided(x.shape, tuple(r.steps), tuple(r.starts))
+        places = places.pad_strided(x.shape, tuple(r.steps), tuple(r.starts))
+        if r.flips:
+            value, places = value.flip(tuple(r.flips)), places.flip(tuple(r.flips))
+        return (places != 0).where(value, x)
+    return value.flip(tuple(r.flips)) if r.flips else value
 
 
 def _has_bounds(t: Any) -> bool:
