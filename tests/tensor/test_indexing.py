@@ -222,7 +222,8 @@ def test_gradients_flow_through_an_assignment(device):
 def test_iteration_and_unpacking(device):
     t = wb.tensor([[1.0, 2.0], [3.0, 4.0]], device=device)
     assert [row.tolist() for row in t] == [[1, 2], [3, 4]]
-    a, b = t
-    assert b.tolist() == [3, 4]
+    first, second = t
+    assert first.tolist() == [1, 2]
+    assert second.tolist() == [3, 4]
     assert len(t) == 2
     assert len(list(wb.zeros(0, 2, device=device))) == 0

@@ -26,7 +26,7 @@ OURS = {t: w for w, t in TORCH.items()}
 
 def expected(a, b):
     """torch's result, but int32 where that is int16. torch has no rule for uint32 with integers:
-    it wins over unsigned ones, int64 over it, and with the other signed ones the result is int32."""
+    it wins over unsigned ones, int64 over it, and with other signed ones the result is int32."""
     if wb.uint32 in (a, b) and not (a.is_float or b.is_float):
         other = b if a is wb.uint32 else a
         return wb.uint32 if other.kind in "bu" else wb.int64 if other is wb.int64 else wb.int32

@@ -78,11 +78,17 @@ class Device:
 
     @staticmethod
     def parse(text: str) -> Device:
-        """A device by name: "cpu", "wgpu", "wgpu:1", "best"; "+autodiff" may follow."""
+        """A device by name: "cpu", "wgpu", "wgpu:1", "best"; "+autodiff" may follow.
+
+        "wgpu:0/default-limits", a device's own name, opens it as `wgpu(0, limits="default")` does.
+        """
         name, plus, rest = text.strip().partition("+")
         if plus and rest != "autodiff":
             raise ValueRangeError(f"device {text!r}: only '+autodiff' may follow a device name")
+        name, slash, opened = name.partition("/")
         base, _, index = name.partition(":")
+        if slash and (base != "wgpu" or opened != "default-limits"):
+            base = ""
         if index and (base != "wgpu" or not index.isdigit()):
             base = ""
         if base == "cpu":
@@ -90,7 +96,7 @@ class Device:
         elif base == "best":
             dev = Device.best()
         elif base == "wgpu":
-            dev = Device.wgpu(int(index or 0))
+            dev = Device.wgpu(int(index or 0), limits="default" if slash else "adapter")
         else:
             raise ValueRangeError(
                 f"device {text!r} is not known; use cpu, wgpu, wgpu:INDEX or best"

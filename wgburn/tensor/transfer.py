@@ -33,9 +33,9 @@ def _landed(t: Any, host: Any, d: dt.DType, device: Device) -> Any:
         bounds = (int(host.min()), int(host.max()))
         info = np.iinfo(d.np)
         if bounds[0] < info.min or bounds[1] > info.max:
+            bad = bounds[0] if bounds[0] < info.min else bounds[1]
             raise ValueRangeError(
-                f"to {device}: {bounds[1]} does not fit {d.name}, which the device has "
-                f"for {t.dtype.name}"
+                f"to {device}: {bad} does not fit {d.name}, which the device has for {t.dtype.name}"
             )
     store = device.backend.from_host(np.ascontiguousarray(host, d.np).reshape(t.shape), d)
     store.bounds = bounds
