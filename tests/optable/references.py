@@ -122,9 +122,7 @@ UNARY: dict[str, Fn] = {
     "sigmoid": Fn(_sigmoid, domain=(-87, 40)),
     "softplus": Fn(lambda x: np.logaddexp(x, 0.0), domain=(-87, 40)),
     "erf": Fn(_erf, domain=(-4, 4)),
-    "erfc": Fn(
-        np.vectorize(math.erfc, otypes=[np.float64]), domain=(-4, 9), tol=Tol(ulp=8.0)
-    ),
+    "erfc": Fn(np.vectorize(math.erfc, otypes=[np.float64]), domain=(-4, 9), tol=Tol(ulp=8.0)),
     "erfinv": Fn(
         lambda x: np.vectorize(_erfinv_one, otypes=[np.float64])(x),
         domain=(-1, 1),

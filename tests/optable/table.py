@@ -11,7 +11,7 @@ from typing import Any
 
 from wgburn.ops.record import Op
 
-from . import elementwise
+from . import elementwise, movement, reductions
 from .case import Case
 
 Maker = Callable[[Op], Iterable[Case]]
@@ -20,8 +20,21 @@ Maker = Callable[[Op], Iterable[Case]]
 SPECIAL: dict[str, Maker] = {
     "where": elementwise.where_cases,
     "cast": elementwise.cast_cases,
+    "pad": movement.pad_cases,
+    "cat": movement.cat_cases,
+    "const": movement.const_cases,
+    "iota": movement.iota_cases,
+    "random_bits": movement.random_cases,
+    "random_uniform": movement.random_cases,
+    "random_normal": movement.random_cases,
+    "cumsum": reductions.scan_cases,
+    "cumprod": reductions.scan_cases,
 }
-KINDS: dict[str, Maker] = {"elementwise": elementwise.cases}
+KINDS: dict[str, Maker] = {
+    "elementwise": elementwise.cases,
+    "reduce": reductions.cases,
+    "view": movement.view_cases,
+}
 
 
 def cases_of(op: Op) -> list[Case]:
