@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod as prod_of
 from typing import Any
 
 import numpy as np
@@ -69,13 +70,16 @@ def _plain(fn: Any) -> Any:
 
 
 def _np_prod(x: Array, axes: tuple[int, ...], keepdim: bool, dtype: np.dtype[Any]) -> Array:
-    return np.asarray(np.prod(x, axis=axes, keepdims=keepdim, dtype=dtype))
+    acc = np.float32 if dtype == np.float16 else dtype
+    out = np.prod(x, axis=axes, keepdims=keepdim, dtype=acc)
+    return np.asarray(out).astype(dtype, copy=False)
 
 
 def _np_position(fn: Any) -> Any:
     def rule(x: Array, axes: tuple[int, ...], keepdim: bool, dtype: np.dtype[Any]) -> Array:
         kept = [i for i in range(x.ndim) if i not in axes]
-        moved = x.transpose(*kept, *axes).reshape(*(x.shape[i] for i in kept), -1)
+        length = prod_of(x.shape[i] for i in axes)
+        moved = x.transpose(*kept, *axes).reshape(*(x.shape[i] for i in kept), length)
         out = np.asarray(fn(moved, axis=-1)).astype(np.int32)
         if keepdim:
             out = out.reshape(tuple(1 if i in axes else s for i, s in enumerate(x.shape)))
