@@ -253,6 +253,7 @@ def test_angles_next_to_their_zeros(gpu: Gpu, name: str) -> None:
 BINARY: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "wb_atan2": np.arctan2,
     "wb_div": np.divide,
+    "wb_hypot": np.hypot,
     "wb_max": np.maximum,
     "wb_min": np.minimum,
 }

@@ -176,6 +176,13 @@ erf = unary(
     saves=(0,),
     onnx="Erf",
 )
+erfc = unary(
+    "erfc",
+    nm.erfc,
+    "wb_erfc({0})",
+    lambda c, g: (g * (-(c.ins[0] * c.ins[0])).exp() * float(-2 / np.sqrt(np.pi)),),
+    saves=(0,),
+)
 erfinv = unary(
     "erfinv",
     nm.erfinv,
@@ -285,7 +292,18 @@ def _atan2_grad(c: Any, g: Any) -> tuple[Any, Any]:
 atan2 = binary(
     "atan2", np.arctan2, "wb_atan2({0}, {1})", _atan2_grad, saves=((0, 1), (0, 1)), dtypes="f"
 )
-fmod = binary(
+hypot: Op = binary(
+    "hypot",
+    np.hypot,
+    "wb_hypot({0}, {1})",
+    lambda c, g: (
+        g * (c.ins[0] / c.out) if c.needs[0] else None,
+        g * (c.ins[1] / c.out) if c.needs[1] else None,
+    ),
+    saves=((0, OUT), (1, OUT)),
+    dtypes="f",
+)
+fmod: Op = binary(
     "fmod",
     nm.fmod,
     {"f": "wb_fmod({0}, {1})", "i": "wb_irem_i({0}, {1})", "u": "wb_irem_u({0}, {1})"},

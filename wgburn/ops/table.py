@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import conv, elementwise, index, matmul, movement, pool, reduce, source
+from . import conv, elementwise, index, matmul, movement, pool, reduce, scan, sort, source
 from .record import TABLE, Op
 
 __all__ = [
@@ -15,5 +15,7 @@ __all__ = [
     "movement",
     "pool",
     "reduce",
+    "scan",
+    "sort",
     "source",
 ]

@@ -294,10 +294,6 @@ class Arithmetic:
     def trunc(self: Any) -> Tensor:
         return self if self.dtype.is_int else bridge.apply(ew.trunc, (self,))
 
-    def round(self: Any) -> Tensor:
-        """To the nearest integer, halves to even."""
-        return self if self.dtype.is_int else bridge.apply(ew.round_, (self,))
-
     isnan = _floating(ew.isnan, "True where NaN.")
     isinf = _floating(ew.isinf, "True where infinite.")
     isfinite = _floating(ew.isfinite, "True where neither NaN nor infinite.")

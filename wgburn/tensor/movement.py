@@ -263,24 +263,6 @@ class Movement:
         wide = wide.expand(tuple(x for r, s in zip(reps, shape, strict=True) for x in (r, s)))
         return wide.reshape(tuple(r * s for r, s in zip(reps, shape, strict=True)))
 
-    tile = repeat
-
-    def repeat_interleave(self: Any, repeats: int, dim: int) -> Tensor:
-        """Each element `repeats` times in a row."""
-        d = axis("repeat_interleave", dim, self.ndim)
-        wide: Any = self.unsqueeze(d + 1)
-        wide = wide.expand((*self.shape[: d + 1], repeats, *self.shape[d + 1 :]))
-        return wide.reshape((*self.shape[:d], self.shape[d] * repeats, *self.shape[d + 1 :]))
-
-    def roll(self: Any, shifts: int, dim: int) -> Tensor:
-        """Rotate along a dimension."""
-        d = axis("roll", dim, self.ndim)
-        n = self.shape[d]
-        if n == 0 or shifts % n == 0:
-            return self
-        k = shifts % n
-        return cat([self.slice_axis(d, n - k, k), self.slice_axis(d, 0, n - k)], d)
-
     def contiguous(self: Any) -> Tensor:
         return self
 

@@ -10,6 +10,7 @@ from ..core.shape import axes, axis
 from ..ops import index as ix
 from ..ops import matmul as mm
 from ..ops import reduce as rd
+from ..ops import scan as sn
 from ..ops.record import Op, ReduceAttrs
 from . import bridge
 
@@ -156,7 +157,7 @@ class Reduction:
     def cumsum(self: Any, dim: int) -> Tensor:
         """Running sum along a dimension."""
         x = bridge.cast(self, rd.sum_.dtype(None, self.dtype))
-        return bridge.apply(ix.cumsum, (x,), axis("cumsum", dim, self.ndim)) if self.ndim else x
+        return bridge.apply(sn.cumsum, (x,), axis("cumsum", dim, self.ndim)) if self.ndim else x
 
     def logsumexp(self: Any, dim: Any = None, keepdim: bool = False) -> Tensor:
         """log(sum(exp(x))) without overflow."""

@@ -24,11 +24,28 @@ from ..ops.record import Op
 from . import bridge
 from .arithmetic import Arithmetic
 from .indexing import Indexing
+from .linalg import Linalg
 from .movement import Movement
+from .pointwise import Pointwise
+from .rearrange import Rearrange
 from .reduction import Reduction
+from .scatter import Scatter
+from .sorting import Sorting
+from .statistics import Statistics
 
 
-class Tensor(Arithmetic, Reduction, Movement, Indexing):
+class Tensor(
+    Pointwise,
+    Arithmetic,
+    Statistics,
+    Sorting,
+    Reduction,
+    Rearrange,
+    Movement,
+    Scatter,
+    Indexing,
+    Linalg,
+):
     """An n-dimensional array on a device, made by wb.tensor, wb.zeros, ... and by ops.
 
     Computed when it is read.

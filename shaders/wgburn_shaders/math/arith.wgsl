@@ -23,6 +23,19 @@ fn wb_rsqrt(x: f32) -> f32 {
     return select(root, wb_nan(), bits > 0x80000000u || wb_isnan(x));
 }
 
+// sqrt(a * a + b * b), scaled so that neither square overflows or vanishes. Infinity wins over NaN.
+fn wb_hypot(a: f32, b: f32) -> f32 {
+    let bits = max(bitcast<u32>(a) & 0x7fffffffu, bitcast<u32>(b) & 0x7fffffffu);
+    let big = bits > 0x5d800000u; // 2^60
+    let small = bits < 0x21800000u; // 2^-60
+    let scale = select(select(1.0, 1.1805916e21, small), 8.4703295e-22, big);
+    let back = select(select(1.0, 8.4703295e-22, small), 1.1805916e21, big);
+    let x = a * scale;
+    let y = b * scale;
+    let result = select(wb_sqrt(x * x + y * y) * back, wb_nan(), wb_unordered(a, b));
+    return select(result, wb_inf(), wb_isinf(a) || wb_isinf(b));
+}
+
 fn wb_floor(x: f32) -> f32 {
     return floor(x);
 }
