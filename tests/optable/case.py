@@ -291,9 +291,10 @@ def _first(case: Case, got: Array, want: Array, ok: Array) -> str:
     bad = tuple(int(i) for i in np.argwhere(~ok)[0]) if got.ndim else ()
     at = []
     for i in case.inputs:
-        v = i.value
-        if np.broadcast_shapes(v.shape, got.shape) == got.shape:
-            at.append(repr(np.broadcast_to(v, got.shape)[bad]))
+        try:
+            at.append(repr(np.broadcast_to(i.value, got.shape)[bad]))
+        except ValueError:
+            continue  # an operand of another shape
     where = f" (operands {', '.join(at)})" if at else ""
     return (
         f"{int((~ok).sum())} of {ok.size} elements wrong, first at {bad}: "

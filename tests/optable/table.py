@@ -11,7 +11,7 @@ from typing import Any
 
 from wgburn.ops.record import Op
 
-from . import elementwise, movement, reductions
+from . import elementwise, indexed, kernels, movement, reductions
 from .case import Case
 
 Maker = Callable[[Op], Iterable[Case]]
@@ -29,6 +29,26 @@ SPECIAL: dict[str, Maker] = {
     "random_normal": movement.random_cases,
     "cumsum": reductions.scan_cases,
     "cumprod": reductions.scan_cases,
+    "matmul": kernels.matmul_cases,
+    "conv": kernels.conv_cases,
+    "conv_input_grad": kernels.conv_cases,
+    "conv_weight_grad": kernels.conv_cases,
+    "max_pool": kernels.pool_cases,
+    "max_pool_index": kernels.pool_cases,
+    "avg_pool": kernels.pool_cases,
+    "max_pool_grad": kernels.pool_grad_cases,
+    "avg_pool_grad": kernels.pool_grad_cases,
+    "gather": indexed.index_cases,
+    "index_select": indexed.index_cases,
+    "scatter": indexed.index_cases,
+    "scatter_add": indexed.index_cases,
+    "scatter_prod": indexed.index_cases,
+    "scatter_amax": indexed.index_cases,
+    "scatter_amin": indexed.index_cases,
+    "index_add": indexed.index_cases,
+    "index_copy": indexed.index_cases,
+    "sort_blocks": indexed.sort_cases,
+    "sort_merge": indexed.sort_cases,
 }
 KINDS: dict[str, Maker] = {
     "elementwise": elementwise.cases,
