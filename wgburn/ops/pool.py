@@ -98,7 +98,6 @@ def _position_numpy(call: Call, x: Array) -> Array:
         v = framed[cut]
         if i == 0:
             np.copyto(best, v)
-            # The first tap that lies inside the input, should every element be -inf.
             winner[...] = 0
             continue
         # NaN-true "greater": not (v <= best) also holds where either is NaN; a NaN best stays.
@@ -108,10 +107,14 @@ def _position_numpy(call: Call, x: Array) -> Array:
             better &= best == best
         np.copyto(winner, i, where=better)
         np.maximum(best, v, out=best)
-    grid = np.meshgrid(
-        *[np.arange(o) * s - p for o, s, p in zip(a.out, a.stride, a.padding, strict=True)],
-        indexing="ij",
-    )
+    starts = [np.arange(o) * s - p for o, s, p in zip(a.out, a.stride, a.padding, strict=True)]
+    if any(a.padding):
+        # Padding counts as the lowest value but wins nothing: where no element is larger, the first
+        # one inside the input does.
+        inside = [-(np.minimum(st, 0) // d) for st, d in zip(starts, a.dilation, strict=True)]
+        first = np.ravel_multi_index(np.ix_(*inside), a.kernel, mode="clip")
+        np.copyto(winner, first, where=best == _low(x.dtype), casting="unsafe")
+    grid = np.meshgrid(*starts, indexing="ij")
     strides = [prod(size[i + 1 :]) for i in range(len(size))]
     origin = sum(
         (g * st for g, st in zip(grid, strides, strict=True)), np.zeros(a.out, np.int64)
@@ -125,8 +128,7 @@ def _position_numpy(call: Call, x: Array) -> Array:
     )
     out = np.take(step, winner)
     out += origin
-    # An all -inf window may name a padded place; clamp keeps the index inside.
-    return np.asarray(np.clip(out, 0, max(prod(size) - 1, 0), out=out))
+    return out
 
 
 def _max_grad_numpy(call: Call, g: Array, position: Array) -> Array:
@@ -135,6 +137,8 @@ def _max_grad_numpy(call: Call, g: Array, position: Array) -> Array:
     out = hostmem.empty((*call.shape[:2], prod(size)), g.dtype)
     out[...] = 0
     rows = g.shape[0] * g.shape[1]
+    if not rows:
+        return out.reshape(call.shape)
     flat, index, grad = out.reshape(rows, -1), position.reshape(rows, -1), g.reshape(rows, -1)
     disjoint = all(k <= s for k, s in zip(a.kernel, a.stride, strict=True)) and a.dilation == (
         1,
@@ -205,7 +209,8 @@ def _max_pool_grad(c: Any, g: Any) -> tuple[Any]:
 def _max_pool_grad_grad(c: Any, t: Any) -> tuple[Any, None]:
     position = c.ins[1]
     n, ch = c.shapes[0][:2]
-    flat = t.reshape(n, ch, -1).gather(2, position.reshape(n, ch, -1))
+    flat = t.reshape(n, ch, prod(c.shape[2:]))
+    flat = flat.gather(2, position.reshape(n, ch, prod(c.shapes[0][2:])))
     return flat.reshape(c.shapes[0]), None
 
 
