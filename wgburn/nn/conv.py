@@ -208,12 +208,12 @@ class _Transposed(_Conv):
 
     def _extra(self, input: Any, output_size: Any) -> tuple[int, ...]:
         want = tuple(output_size)[-self.n :]
-        least = tuple(
+        least: tuple[int, ...] = tuple(
             (s - 1) * st - 2 * p + d * (k - 1) + 1
             for s, st, p, d, k in zip(
                 input.shape[-self.n :],
                 self.stride,
-                self.padding,
+                per_dim(type(self).__name__, "padding", self.padding, self.n),
                 self.dilation,
                 self.kernel_size,
                 strict=True,

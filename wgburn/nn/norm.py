@@ -79,7 +79,6 @@ class _RunningNorm(Module):
 
     def _factor(self) -> float:
         """Count the batch; how much it moves the statistics (momentum None: their plain mean)."""
-        self._heal()
         seen = self._counters["num_batches_tracked"] = self._counters["num_batches_tracked"] + 1
         return 1.0 / seen if self.momentum is None else self.momentum
 
@@ -117,10 +116,9 @@ class _BatchNorm(_RunningNorm):
     def forward(self, input: Any) -> Any:
         self._check(input)
         tracking = self.training and self.track_running_stats
+        self._heal()
         factor = self._factor() if tracking else 0.0
         batch = self.training or self.running_mean is None
-        if not batch:
-            self._heal()
         use = tracking or not batch
         return F.batch_norm(
             input,
@@ -170,9 +168,9 @@ class _InstanceNorm(_RunningNorm):
         x = input.unsqueeze(0) if input.ndim == min(self.dims) else input
         by_input = self.training or not self.track_running_stats
         tracking = self.training and self.track_running_stats
-        factor = self._factor() if tracking else 0.0
-        if not by_input:
-            self._heal()
+        self._heal()
+        # torch counts no batches here.
+        factor = self.momentum if tracking and self.momentum is not None else 0.0
         use = tracking or not by_input
         y = F.instance_norm(
             x,

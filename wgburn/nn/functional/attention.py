@@ -46,7 +46,8 @@ def _heads(q: Any, k: Any, v: Any, enable_gqa: bool) -> tuple[Any, Any]:
     times, rest = divmod(q.shape[-3], k.shape[-3])
     if rest or k.shape[-3] != v.shape[-3]:
         raise ShapeError(
-            f"scaled_dot_product_attention: {q.shape[-3]} query heads of {q.shape} are no multiple of "
+            f"scaled_dot_product_attention: {q.shape[-3]} query heads of {q.shape} are no multiple "
+            "of "
             f"{k.shape[-3]} key heads"
         )
     return k.repeat_interleave(times, -3), v.repeat_interleave(times, -3)

@@ -212,7 +212,9 @@ def fold(
     padding: Any = 0,
     stride: Any = 1,
 ) -> Any:
-    """Columns [N, C * KH * KW, windows] added up in an image of output_size (unfold's transpose)."""
+    """Columns [N, C * KH * KW, windows] added up in an image of output_size (unfold's
+    transpose).
+    """
     op = "fold"
     if input.ndim == 2:
         return fold(
