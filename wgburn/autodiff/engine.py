@@ -5,15 +5,18 @@ Owns: the order of gradient rules, accumulation, what is freed. Must not know: o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 from ..core.errors import GradError, ShapeError
 from .tape import Context, GradFn, Leaf, check_rule, mode
 
 
-def collect(roots: Sequence[Any]) -> list[Any]:
-    """Every fn reachable from the roots, youngest first: after all that read its result."""
+def collect(roots: Sequence[Any], stop: Container[int] = ()) -> list[Any]:
+    """Every fn reachable from the roots, youngest first: after all that read its result.
+
+    Fns whose id is in `stop` are not walked through.
+    """
     seen: set[int] = set()
     out: list[Any] = []
     stack = [r for r in roots if r is not None]
@@ -23,7 +26,7 @@ def collect(roots: Sequence[Any]) -> list[Any]:
             continue
         seen.add(id(fn))
         out.append(fn)
-        if type(fn) is GradFn:
+        if type(fn) is GradFn and id(fn) not in stop:
             if fn.parents is None:
                 raise GradError(
                     f"backward through {fn.name} a second time: its saved values were freed "
@@ -42,13 +45,14 @@ def run(
     retain: bool,
     create_graph: bool,
     only: dict[int, Any] | None = None,
+    beyond: bool = True,
 ) -> dict[int, tuple[Any, Any]]:
     """Propagate `seeds` (tensors, gradients of the roots' fns) to the leaves.
 
     Returns (fn, gradient) by id of the leaf's fn (of `only`'s fns when given). `make(node, fn)`
-    builds a tensor.
+    builds a tensor. Without `beyond` the walk ends at `only`'s fns.
     """
-    order = collect(roots)
+    order = collect(roots, () if beyond or only is None else only)
     grads: dict[int, Any] = {}
     for root, seed in zip(roots, seeds, strict=True):
         grads[id(root)] = seed if id(root) not in grads else grads[id(root)] + seed
@@ -61,6 +65,8 @@ def run(
             g = grads.pop(id(fn), None)
             if only is not None and id(fn) in only:
                 result[id(fn)] = (fn, g)
+                if not beyond:
+                    continue
             if type(fn) is Leaf:
                 if only is None and g is not None:
                     result[id(fn)] = (fn, g)

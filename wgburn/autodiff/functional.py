@@ -7,15 +7,17 @@ layers.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
+from ..core.dtype import DType
 from ..core.errors import DTypeError, GradError
+from ..core.shape import Shape
 from ..ops.elementwise import copy
 from ..tensor import bridge
 from ..tensor.tensor import Tensor
 from . import engine
-from .tape import GradFn, Leaf, Rule, Saved, mode
+from .tape import GradFn, Leaf, Rule, mode, next_seq
 
 
 class set_grad_enabled:
@@ -114,7 +116,12 @@ def value_and_grad(
         value, aux = out if has_aux else (out, None)
         if not isinstance(value, Tensor):
             raise GradError(f"grad: the function returned {type(value).__name__}, not a tensor")
-        found = _gradients(value, variables)
+        found, outer = _gradients(value, variables)
+        if not outer:
+            # Nothing else wants gradients: results are constants, plain where the arguments were.
+            face = any(t._ad for t in _tensors((args, kwargs)))
+            value, aux = _constant(value, face), _constant(aux, face)
+            found = [_constant(g, face) for g in found]
         grads = iter(found)
         result = [_map(new[n], lambda t: next(grads)) for n in nums]
         gradient = result[0] if isinstance(argnums, int) else tuple(result)
@@ -123,11 +130,33 @@ def value_and_grad(
     return inner
 
 
-def _gradients(value: Tensor, variables: list[Tensor]) -> list[Tensor]:
+def _tensors(tree: Any) -> Iterator[Tensor]:
+    if isinstance(tree, Tensor):
+        yield tree
+    elif isinstance(tree, dict):
+        yield from _tensors(list(tree.values()))
+    elif isinstance(tree, (list, tuple)):
+        for item in tree:
+            yield from _tensors(item)
+
+
+def _constant(tree: Any, ad: bool) -> Any:
+    """The tensors of a tree off the tape; anything else as it is."""
+    if isinstance(tree, Tensor):
+        return bridge.wrap(Tensor, tree._node, ad)
+    if isinstance(tree, dict):
+        return {k: _constant(v, ad) for k, v in tree.items()}
+    if isinstance(tree, (list, tuple)) and not hasattr(tree, "_fields"):
+        return type(tree)(_constant(v, ad) for v in tree)
+    return tree
+
+
+def _gradients(value: Tensor, variables: list[Tensor]) -> tuple[list[Tensor], bool]:
+    """Gradients of the variables, and whether anything outside may want gradients of them."""
     seed = engine.seed_of(value, None, "grad")
     seed = value.ones_of(value.shape) if seed is None else seed
     if value._fn is None:
-        return [v.zeros_of(v.shape) for v in variables]
+        return [v.zeros_of(v.shape) for v in variables], False
     only = {id(v._fn): v._fn for v in variables}
     order = engine.collect([value._fn])
     # Whatever else the result depends on may want gradients of these gradients.
@@ -140,7 +169,7 @@ def _gradients(value: Tensor, variables: list[Tensor]) -> list[Tensor]:
     for v in variables:
         _, g = grads.get(id(v._fn), (None, None))
         out.append(v.zeros_of(v.shape) if g is None else g)
-    return out
+    return out, outer
 
 
 def grad(
@@ -187,48 +216,104 @@ def gradient_of(
     return tuple(grads.get(id(t._fn), (None, None))[1] for t in inputs)
 
 
+class _Shaped(NamedTuple):
+    shape: Shape
+    dtype: DType
+
+
+class _Outside:
+    """A place on the tape that a checkpointed function reads besides its arguments.
+
+    As much of a tensor as GradFn asks for.
+    """
+
+    __slots__ = ("_fn", "_node", "_version")
+
+    def __init__(self, fn: Any, shape: Shape, dtype: DType, version: int = 0) -> None:
+        self._fn = fn
+        self._node = _Shaped(shape, dtype)
+        self._version = version
+
+
+def _outside(root: Any, start: int, arguments: set[int]) -> list[_Outside]:
+    """What the tape under `root` reads that was there before op number `start`."""
+    found: dict[int, _Outside] = {}
+    seen: set[int] = set()
+    stack = [root]
+    while stack:
+        fn = stack.pop()
+        if id(fn) in seen:
+            continue
+        seen.add(id(fn))
+        for p, shape, dtype in zip(fn.parents or (), fn.shapes, fn.dtypes, strict=False):
+            if p is None or id(p) in arguments or id(p) in found:
+                continue
+            if type(p) is GradFn and p.seq > start:
+                stack.append(p)
+            elif type(p) is GradFn:
+                found[id(p)] = _Outside(p, shape, dtype)
+            elif (t := p.tensor()) is not None:
+                found[id(p)] = _Outside(p, shape, dtype, t._version)
+    return list(found.values())
+
+
 def checkpoint(f: Callable[..., Any], *xs: Tensor) -> Any:
     """f(*xs) without keeping what its gradient needs; backward runs f again (same random numbers).
 
-    f must return one tensor and be free of effects. Gradients reach `xs` and parameters that f
-    uses.
+    f must return one tensor and be free of effects. Gradients reach `xs` and whatever else f reads,
+    such as parameters.
     """
+    if not mode.enabled or not xs:
+        return f(*xs)
     backend = xs[0]._node.backend
     stream = (backend.stream.seed, backend.stream.offset)
-    with no_grad():
-        out = f(*xs)
+    start = next_seq()
+    first = [x.detach() if x._fn is None else _variable(x.detach()) for x in xs]
+    out = f(*first)
     if not isinstance(out, Tensor):
         raise GradError(f"checkpoint: the function returned {type(out).__name__}, not a tensor")
-    if not mode.enabled or not xs[0]._ad:
+    if out._fn is None:
         return out
+    # Nothing of this tape was computed or kept yet: it only shows what f reads besides xs.
+    others = _outside(out._fn, start, {id(v._fn) for v in first})
 
     def rule(c: Any, g: Any) -> tuple[Any, ...]:
-        now = (backend.stream.seed, backend.stream.offset)
+        for o in others:
+            if type(o._fn) is Leaf:
+                o._fn.check_version("checkpoint", o._version)
+        connected = mode.enabled
+        now = backend.stream.seed, backend.stream.offset
         backend.stream.seed, backend.stream.offset = stream
-        variables = [_variable(t.detach()) if t.dtype.is_float else t.detach() for t in c.ins]
         try:
             with enable_grad():
-                again = f(*variables)
+                inputs = [_again(t, connected) for t in c.ins[: len(xs)]]
+                again = f(*inputs)
         finally:
             backend.stream.seed, backend.stream.offset = now
-        if again._fn is None:
-            return (None,) * len(variables)
-        grads = engine.run(Tensor._made, [again._fn], [g], retain=False, create_graph=False)
-        mine = {id(v._fn): i for i, v in enumerate(variables) if v._fn is not None}
-        got: list[Any] = [None] * len(variables)
-        for key, (fn, gx) in grads.items():
-            if key in mine:
-                got[mine[key]] = gx
-            elif (t := fn.tensor()) is not None:
-                t.grad = gx.detach() if t.grad is None else t.grad + gx
-        return tuple(got)
+        places = [*[v._fn for v in inputs], *[o._fn for o in others]]
+        grads = engine.run(
+            Tensor._made,
+            [again._fn],
+            [g],
+            retain=True,
+            create_graph=connected,
+            only={id(fn): fn for fn in places if fn is not None},
+            beyond=False,
+        )
+        return tuple(grads.get(id(fn), (None, None))[1] for fn in places)
 
     every = tuple(range(len(xs)))
-    out = out.detach()
-    out._ad = True
-    out._fn = GradFn(Rule("checkpoint", rule, (every,) * len(xs)), out._node, xs)
-    out._fn.saved = out._fn.saved or {
-        i: Saved(x._node, x._fn, x._version) for i, x in enumerate(xs)
-    }
+    inputs: tuple[Any, ...] = (*xs, *others)
+    node = out._node
+    out = Tensor(node, True)
+    out._fn = GradFn(Rule("checkpoint", rule, (every,) * len(inputs)), node, inputs)
+    bridge.hold(out)
     bridge.hold(out._fn)
     return out
+
+
+def _again(t: Tensor, connected: bool) -> Tensor:
+    """An input of a second run: at its own place on the tape, which goes on only if `connected`."""
+    if t._fn is None:
+        return t
+    return bridge.apply(copy, (t,)) if connected else _variable(t.detach())

@@ -15,7 +15,8 @@ from ..core.errors import GradError
 from ..core.node import Node
 from ..ops.record import OUT, NonDiff, Unsupported
 
-_next_seq = itertools.count().__next__
+#: Numbers of recorded ops: what was recorded earlier has the smaller one.
+next_seq = itertools.count().__next__
 
 
 class _Mode(threading.local):
@@ -33,6 +34,16 @@ class Leaf:
     def __init__(self, tensor: Any) -> None:
         self.tensor = weakref.ref(tensor)
         self.seq = -1
+
+    def check_version(self, op: str, version: int) -> None:
+        """Raise GradError when the tensor was changed in place since `op` read it."""
+        leaf = self.tensor()
+        if leaf is not None and leaf._version != version:
+            raise GradError(
+                f"backward through {op}: {leaf.label()} was changed in place after the op read it "
+                f"(version {leaf._version}, read at {version}); run the forward pass again after "
+                "the update, or clone() the value before it"
+            )
 
 
 class Rule:
@@ -88,7 +99,7 @@ class GradFn:
         self.dtypes = tuple([t._node.dtype for t in inputs])
         self.parents: tuple[Any, ...] | None = tuple([t._fn for t in inputs])
         self.needs = tuple([p is not None for p in self.parents])
-        self.seq = _next_seq()
+        self.seq = next_seq()
         reads: set[int] = set()
         if op.saves:
             for needed, what in zip(self.needs, op.saves, strict=False):
@@ -134,13 +145,7 @@ class Context:
         self.ins: list[Any] = [None] * len(fn.shapes)
         for i, s in saved.items():
             if type(s.fn) is Leaf:
-                leaf = s.fn.tensor()
-                if leaf is not None and leaf._version != s.version:
-                    raise GradError(
-                        f"backward through {fn.name}: {leaf.label()} was changed in place after "
-                        f"the op read it (version {leaf._version}, read at {s.version}); run the "
-                        "forward pass again after the update, or clone() the value before it"
-                    )
+                s.fn.check_version(fn.name, s.version)
             self.ins[i] = make(s.node, s.fn)
         self.out = make(fn.out, fn) if fn.out is not None else None
 
