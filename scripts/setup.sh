@@ -87,7 +87,7 @@ key = open(sys.argv[1], "rb").read() + repr(sys.argv[2:]).encode()
 print(hashlib.sha256(key).hexdigest())' "$ROOT/pyproject.toml" "$ROOT" "$extras")"
   if [ ! -e "$VENV/wgburn-$want.stamp" ]; then
     say "installing wgburn[$extras] and what it needs"
-    "$PY" -m pip install -q -e "$ROOT[$extras]" </dev/null ||
+    "$PY" -m pip install -qq -e "$ROOT[$extras]" </dev/null ||
       die "pip could not install wgburn[$extras]; see its message above"
     : >"$VENV/wgburn-$want.stamp"
   fi
@@ -142,7 +142,7 @@ ensure_torch() {
     listed="$("$PY" -m pip index versions torch 2>/dev/null </dev/null || true)"
     if tr -s ', ' '\n' <<<"$listed" | grep -xF "$wanted" >/dev/null; then
       say "installing torch $wanted for the parity tests"
-      "$PY" -m pip install -q "torch==$wanted" </dev/null && return 0
+      "$PY" -m pip install -qq "torch==$wanted" </dev/null && return 0
     fi
     : >"$none"
   fi
