@@ -1,12 +1,13 @@
-"""The numpy backend: runs a plan's ops by their numpy rules.
+"""The numpy backend: runs host plans by the ops' numpy rules, block by block on all cores.
 
-Owns: how a graph becomes a list of numpy calls and when a value is let go. Must not know: WGSL, drivers.
+Owns: execution of host plans, threads, scratch memory. Must not know: WGSL, drivers, grouping.
 """
 
 from __future__ import annotations
 
 import os
 import platform
+import sys
 from typing import Any
 
 import numpy as np
@@ -14,70 +15,131 @@ from numpy.typing import NDArray
 
 from ..compile.graph import Graph
 from ..core import dtype as dt
+from ..compile.host import HostPlan, HostStep, Inner, plan_host
 from ..core import hostmem
+from ..core.config import config
 from ..core.dtype import DType
 from ..core.node import Store
-from ..ops.record import Call, Unsupported
+from ..ops.record import Call
 from .backend import Backend, DeviceInfo, MemoryReport
 
 
-class CpuPlan:
-    """Steps (element-wise?, rule, attrs, shape, numpy dtype, sources, result, number slots, dead values)."""
+def _sliced(a: NDArray[Any], axis: int | None, lo: int, hi: int) -> NDArray[Any]:
+    return a if axis is None else a[(slice(None),) * axis + (slice(lo, hi),)]
 
-    __slots__ = ("leaves", "outputs", "size", "steps")
 
-    def __init__(self, graph: Graph) -> None:
-        self.size = len(graph.nodes)
-        self.outputs = [(o, graph.nodes[o].shape, graph.nodes[o].dtype) for o in graph.outputs]
-        self.leaves = [(i, n.leaf) for i, n in enumerate(graph.nodes) if n.op is None]
-        keep = set(graph.outputs)
-        last: dict[int, int] = {}
-        for i, n in enumerate(graph.nodes):
-            for s in n.srcs:
-                last[s] = i
-        dead: dict[int, list[int]] = {}
-        for value, reader in last.items():
-            if value not in keep:
-                dead.setdefault(reader, []).append(value)
-        self.steps = []
-        for i, n in enumerate(graph.nodes):
-            if n.op is None:
-                continue
-            if isinstance(n.op.numpy, Unsupported):
-                raise NotImplementedError(f"{n.op.name} on cpu: {n.op.numpy.why}")
-            self.steps.append(
-                (
-                    n.op.kind == "elementwise",
-                    n.op.numpy,
-                    n.attrs,
-                    n.shape,
-                    n.dtype.np,
-                    n.srcs,
-                    i,
-                    n.dyn,
-                    n.dyn + n.ndyn,
-                    tuple(dead.get(i, ())),
-                )
-            )
+def _sized(n: Inner, size: int) -> tuple[int, ...]:
+    """A value's shape within a block of `size`."""
+    return n.shape if n.axis is None else (*n.shape[: n.axis], size, *n.shape[n.axis + 1 :])
 
-    def run(self, leaves: list[Store], numbers: list[Any]) -> list[NDArray[Any]]:
-        values: list[Any] = [None] * self.size
-        for i, slot in self.leaves:
-            values[i] = leaves[slot].buf
+
+class Runner:
+    """One execution of a plan."""
+
+    def __init__(self, plan: HostPlan, leaves: list[Store], numbers: list[Any]) -> None:
+        self.values: list[Any] = [None] * plan.size
+        self.numbers = numbers
+        for i, slot in plan.leaves:
+            self.values[i] = leaves[slot].buf
+        for step in plan.steps:
+            if step.inputs:
+                self._blocks(step)
+            else:
+                (n,) = step.inner
+                self.values[n.node] = self._whole(n)
+            for d in step.dead:
+                self.values[d] = None
+
+    def _call(self, n: Inner, shape: tuple[int, ...]) -> Call:
+        lo, hi = n.dyn
+        return Call(n.attrs, tuple(self.numbers[lo:hi]) if hi > lo else (), shape, n.dtype)
+
+    def _whole(self, n: Inner) -> NDArray[Any]:
+        call = self._call(n, n.shape)
+        args = [self.values[s] for s in n.srcs]
+        if n.elementwise:
+            out = hostmem.empty(n.shape, n.dtype)
+            n.rule(call, out, *args)
+            return out
+        made: NDArray[Any] = n.rule(call, *args)
+        return made if made.dtype == n.dtype else made.astype(n.dtype)
+
+    def _blocks(self, step: HostStep) -> None:
+        outputs = set(step.outputs)
+        for n in step.inner:
+            if n.node in outputs:
+                self.values[n.node] = hostmem.empty(n.shape, n.dtype)
+        starts = range(0, step.extent, step.block)
+        if len(starts) < 4 or WORKERS == 1:
+            self._walk(step, outputs, starts)
+            return
+        half = len(starts) // WORKERS
+        parts = [
+            starts[k * half : (k + 1) * half if k + 1 < WORKERS else None] for k in range(WORKERS)
+        ]
+        others = [pool().submit(self._walk_quietly, step, outputs, p) for p in parts[1:]]
+        self._walk(step, outputs, parts[0])
+        for f in others:
+            f.result()
+
+    def _walk_quietly(self, step: HostStep, outputs: set[int], starts: range) -> None:
         with np.errstate(all="ignore"):
-            for into, rule, attrs, shape, dtype, srcs, i, lo, hi, dead in self.steps:
-                call = Call(attrs, tuple(numbers[lo:hi]) if hi > lo else (), shape, dtype)
-                if into:
-                    out = hostmem.empty(shape, dtype)
-                    rule(call, out, *[values[s] for s in srcs])
+            self._walk(step, outputs, starts)
+
+    def _walk(self, step: HostStep, outputs: set[int], starts: range) -> None:
+        """Compute the blocks that begin at `starts`."""
+        values = self.values
+        scratch: dict[int, NDArray[Any]] = {}
+        calls: dict[int, Call] = {}
+        inputs = [(i, axis, values[i]) for i, axis in step.inputs]
+        previous = -1
+        local: dict[int, NDArray[Any]] = {}
+        for lo in starts:
+            hi = min(lo + step.block, step.extent)
+            size = hi - lo
+            for i, axis, a in inputs:
+                local[i] = _sliced(a, axis, lo, hi)
+            for n in step.inner:
+                k = n.node
+                if n.axis is None and lo != starts[0]:
+                    continue
+                if size != previous or k not in calls:
+                    shape = _sized(n, size)
+                    attrs = shape if n.view else n.attrs
+                    calls[k] = self._call(n, shape)._replace(attrs=attrs)
+                args = [local[s] for s in n.srcs]
+                if k in outputs:
+                    to = _sliced(values[k], n.axis, lo, hi)
+                    if n.elementwise:
+                        n.rule(calls[k], to, *args)
+                    else:
+                        np.copyto(to, n.rule(calls[k], *args), casting="unsafe")
+                    local[k] = to
+                elif n.elementwise:
+                    room = scratch.get(k)
+                    if room is None:
+                        room = scratch[k] = hostmem.empty(_sized(n, step.block), n.dtype)
+                    to = room if size == step.block else _sliced(room, n.axis, 0, size)
+                    n.rule(calls[k], to, *args)
+                    local[k] = to
                 else:
-                    out = rule(call, *[values[s] for s in srcs])
-                    if out.dtype != dtype:
-                        out = out.astype(dtype)
-                values[i] = out
-                for d in dead:
-                    values[d] = None
-        return [values[o] for o, _, _ in self.outputs]
+                    made = n.rule(calls[k], *args)
+                    local[k] = made if made.dtype == n.dtype else made.astype(n.dtype)
+            previous = size
+
+
+#: Threads that walk blocks; numpy's loops release the interpreter lock.
+WORKERS = min(os.cpu_count() or 1, 4) if sys.platform != "emscripten" else 1
+_pool: list[Any] = []
+
+
+def pool() -> Any:
+    """The helper threads, started at first use."""
+    if not _pool:
+        from concurrent.futures import ThreadPoolExecutor
+
+        _pool.append(ThreadPoolExecutor(WORKERS - 1, "wgburn-cpu"))
+    return _pool[0]
 
 
 class CpuBackend(Backend):
@@ -100,14 +162,15 @@ class CpuBackend(Backend):
         )
         super().__init__("cpu", info)
 
-    async def compile(self, graph: Graph) -> CpuPlan:
-        return CpuPlan(graph)
+    async def compile(self, graph: Graph) -> HostPlan:
+        return plan_host(graph, config.fuse, WORKERS)
 
-    def execute(self, plan: CpuPlan, leaves: list[Store], numbers: list[Any]) -> list[Store]:
-        arrays = plan.run(leaves, numbers)
+    def execute(self, plan: HostPlan, leaves: list[Store], numbers: list[Any]) -> list[Store]:
+        with np.errstate(all="ignore"):
+            values = Runner(plan, leaves, numbers).values
         return [
-            Store(a, shape, dtype)
-            for a, (_, shape, dtype) in zip(arrays, plan.outputs, strict=True)
+            Store(values[o], shape, dtype)
+            for o, (shape, dtype) in zip(plan.outputs, plan.shapes, strict=True)
         ]
 
     def from_host(self, array: NDArray[Any], dtype: DType) -> Store:

@@ -1,0 +1,298 @@
+"""Plans for the host: groups become blocks of numpy calls that stay in cache.
+
+Owns: `HostPlan`'s steps, the block axis of a group and how it passes through ops and views. Must not
+know: WGSL, devices, threads (device/cpu.py runs the steps).
+
+A group is walked along one dimension that every op in it keeps. Inside a block the numpy rules of the ops
+run on slices; only what another group reads is written to memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from ..core.errors import DTypeError
+from ..ops.record import Unsupported
+from .graph import GNode, Graph
+from .group import Group, Grouping, base_of
+from .simplify import simplify
+
+#: Bytes of one value in a block: a few of them fit a second-level cache.
+BLOCK_BYTES = 1 << 18
+#: Values smaller than this are computed whole.
+SMALL = 1 << 16
+
+
+@dataclass(frozen=True)
+class Inner:
+    """One op inside a block."""
+
+    node: int
+    elementwise: bool
+    rule: Any
+    attrs: Any
+    shape: tuple[int, ...]  # of the whole value
+    dtype: Any
+    axis: int | None  # the block axis in it; None: the same in every block
+    srcs: tuple[int, ...]
+    dyn: tuple[int, int]
+    view: str  # "" | "reshape" | "expand" | "permute": views whose target follows the block
+
+
+@dataclass(frozen=True)
+class HostStep:
+    """A group (several `inner` ops walked in blocks) or a single op run whole (blocks == 1)."""
+
+    inner: tuple[Inner, ...]
+    inputs: tuple[tuple[int, int | None], ...]  # value, its block axis
+    outputs: tuple[int, ...]
+    extent: int  # length of the block axis
+    block: int  # elements of it per block
+    dead: tuple[int, ...]  # values not needed after the step
+
+
+@dataclass(frozen=True)
+class HostPlan:
+    size: int
+    leaves: tuple[tuple[int, int], ...]  # (value, leaf slot)
+    outputs: tuple[int, ...]
+    shapes: tuple[tuple[tuple[int, ...], Any], ...]
+    steps: tuple[HostStep, ...]
+
+
+class _NoAxis(Exception):  # noqa: N818 - control flow
+    """The block axis does not pass through a node."""
+
+
+def _through_reshape(old: tuple[int, ...], new: tuple[int, ...], axis: int) -> int:
+    before = prod(old[:axis])
+    for a in range(len(new)):
+        if new[a] == old[axis] and prod(new[:a]) == before and old[axis] != 1:
+            return a
+    raise _NoAxis
+
+
+def axis_of(n: GNode, shapes: list[tuple[int, ...]], axes: list[int | None]) -> int | None:
+    """The block axis of a node from those of its inputs. Raises _NoAxis where it does not follow."""
+    if all(a is None for a in axes):
+        return None
+    kind, name = n.op.kind, n.op.name
+    if kind == "elementwise":
+        found = {
+            len(n.shape) - len(shape) + a
+            for shape, a in zip(shapes, axes, strict=True)
+            if a is not None
+        }
+        if len(found) != 1:
+            raise _NoAxis
+        return found.pop()
+    (a,) = axes
+    assert a is not None
+    if kind == "reduce":
+        if a in n.attrs.axes or getattr(n.op.wgsl, "position", False):
+            raise _NoAxis
+        return a if n.attrs.keepdim else a - sum(d < a for d in n.attrs.axes)
+    if name == "reshape":
+        return _through_reshape(shapes[0], n.shape, a)
+    if name == "permute":
+        return int(n.attrs.index(a))
+    if name == "expand":
+        return len(n.shape) - len(shapes[0]) + a
+    raise _NoAxis
+
+
+class Blocking:
+    """Finds how a group is walked: the axis of its domain, and of every node in it."""
+
+    def __init__(self, graph: Graph, group: Group) -> None:
+        self.graph = graph
+        self.group = group
+        self.members = set(group.members)
+        self.order = self._order()
+        inside = set(self.order)
+        self.inputs = list(
+            dict.fromkeys(s for i in self.order for s in graph.nodes[i].srcs if s not in inside)
+        )
+
+    def _order(self) -> list[int]:
+        """Nodes computed in the group, in order: members, and work without memory between them."""
+        seen: set[int] = set()
+        stack = list(self.group.members)
+        deps = self.group.deps
+        while stack:
+            i = stack.pop()
+            if i in seen:
+                continue
+            n = self.graph.nodes[i]
+            if n.op is None or (i in deps and i not in self.members):
+                continue
+            if i not in self.members and not self._follows(i):
+                continue
+            seen.add(i)
+            stack.extend(n.srcs)
+        return sorted(seen)
+
+    def _follows(self, i: int) -> bool:
+        """Whether a node between members is computed inside: not a view of something outside."""
+        n = self.graph.nodes[i]
+        if n.op.kind == "view":
+            b = base_of(self.graph, i)
+            base = self.graph.nodes[b]
+            return (
+                base.op is not None
+                and b not in self.group.deps
+                and (b in self.members or base.op.kind == "elementwise")
+            )
+        return n.op.kind == "elementwise"
+
+    def try_axis(self, d: int) -> dict[int, int | None] | None:
+        """Block axes of all nodes and inputs when the domain is walked along d, or None."""
+        axes: dict[int, int | None] = {}
+        free = set(self.inputs)
+        try:
+            for i in self.order:
+                self._place(i, d, axes, free)
+        except _NoAxis:
+            return None
+        axes.update(dict.fromkeys(free))
+        return None if any(axes[m] is None for m in self.group.members) else axes
+
+    def _place(self, i: int, d: int, axes: dict[int, int | None], free: set[int]) -> None:
+        """Find a node's axis, and with it those of inputs that it is the first to read."""
+        n = self.graph.nodes[i]
+        shapes = [self.graph.nodes[s].shape for s in n.srcs]
+        known = [None if s in free else axes[s] for s in n.srcs]
+        out = axis_of(n, shapes, known)
+        full = self.group.shape
+        if out is None and n.op.kind == "elementwise" and n.shape == full:
+            out = d
+        elif out is None and n.op.kind != "elementwise" and n.srcs and n.srcs[0] in free:
+            if shapes[0] == full:
+                axes[n.srcs[0]] = d
+                free.discard(n.srcs[0])
+                out = axis_of(n, shapes, [d])
+        axes[i] = out
+        if n.op.kind != "elementwise" or out is None:
+            return
+        for s, shape in zip(n.srcs, shapes, strict=True):
+            at = out - (len(n.shape) - len(shape))
+            need = at if at >= 0 and shape[at] != 1 else None
+            if s in free:
+                axes[s] = need
+                free.discard(s)
+            elif axes[s] != need:
+                raise _NoAxis
+
+    def find(self) -> tuple[int, dict[int, int | None]] | None:
+        """(block axis of the domain, block axes), the outermost that works."""
+        for d, n in enumerate(self.group.shape):
+            if n > 1 and d not in self.group.axes:
+                axes = self.try_axis(d)
+                if axes is not None:
+                    return d, axes
+        return None
+
+
+def plan_host(graph: Graph, fuse: bool, threads: int) -> HostPlan:
+    """The plan of a graph on the host."""
+    graph = simplify(graph)
+    for n in graph.nodes:
+        if n.op is not None and isinstance(n.op.numpy, Unsupported):
+            raise DTypeError(f"{n.op.name} on cpu: {n.op.numpy.why}")
+    steps: list[HostStep] = []
+    have = {i for i, n in enumerate(graph.nodes) if n.op is None}
+
+    def whole(i: int) -> None:
+        """Run node i on whole arrays, after what it reads."""
+        stack = [i]
+        while stack:
+            k = stack[-1]
+            if k in have:
+                stack.pop()
+                continue
+            todo = [s for s in graph.nodes[k].srcs if s not in have]
+            if todo:
+                stack.extend(reversed(todo))
+                continue
+            stack.pop()
+            have.add(k)
+            steps.append(HostStep((_inner(graph.nodes[k], k, None),), (), (k,), 1, 1, ()))
+
+    if fuse:
+
+        def trial(group: Group, stored: dict[int, bool]) -> str:
+            if group.kind == "kernel":
+                return "a heavy kernel has no epilogue on the host"
+            if prod(group.shape) * 4 < SMALL:
+                return "small"
+            return "" if Blocking(graph, group).find() else "no common axis"
+
+        grouping = Grouping(graph, True, trial)
+        for group in grouping.ordered():
+            kind = graph.nodes[group.members[0]].op.kind
+            blocking = Blocking(graph, group)
+            found = None
+            if kind not in ("kernel", "source", "pad", "cat") and prod(group.shape) * 4 >= SMALL:
+                found = blocking.find()
+            if found is None or any(
+                graph.nodes[m].op.kind in ("source", "pad", "cat") for m in group.members
+            ):
+                for m in sorted(group.members):
+                    whole(m)
+                continue
+            d, axes = found
+            for i in blocking.inputs:
+                whole(i)
+            stored = grouping.stored(group)
+            outputs = tuple(m for m in group.members if stored[m])
+            inner = tuple(_inner(graph.nodes[i], i, axes[i]) for i in blocking.order)
+            extent = group.shape[d]
+            row = max(prod(group.shape) // extent * 4, 1)
+            block = max(1, min(BLOCK_BYTES // row, -(-extent // threads)))
+            inputs = tuple((i, axes[i]) for i in blocking.inputs)
+            steps.append(HostStep(inner, inputs, outputs, extent, block, ()))
+            have.update(outputs)
+    for o in graph.outputs:
+        whole(o)
+    return _with_lives(graph, steps)
+
+
+def _inner(n: GNode, i: int, axis: int | None) -> Inner:
+    view = n.op.name if n.op.kind == "view" and n.op.name in ("reshape", "expand") else ""
+    return Inner(
+        i,
+        n.op.kind == "elementwise",
+        n.op.numpy,
+        n.attrs,
+        n.shape,
+        n.dtype.np,
+        axis,
+        n.srcs,
+        (n.dyn, n.dyn + n.ndyn),
+        view,
+    )
+
+
+def _with_lives(graph: Graph, steps: list[HostStep]) -> HostPlan:
+    """Say after which step each value is dead."""
+    keep = set(graph.outputs)
+    last: dict[int, int] = {}
+    for k, s in enumerate(steps):
+        reads = [i for i, _ in s.inputs] or [x for n in s.inner for x in n.srcs]
+        for i in reads:
+            last[i] = k
+        for i in s.outputs:
+            last.setdefault(i, k)
+    dead: dict[int, list[int]] = {}
+    for i, k in last.items():
+        if i not in keep:
+            dead.setdefault(k, []).append(i)
+    done = tuple(
+        HostStep(s.inner, s.inputs, s.outputs, s.extent, s.block, tuple(dead.get(k, ())))
+        for k, s in enumerate(steps)
+    )
+    leaves = tuple((i, n.leaf) for i, n in enumerate(graph.nodes) if n.op is None)
+    shapes = tuple((graph.nodes[o].shape, graph.nodes[o].dtype) for o in graph.outputs)
+    return HostPlan(len(graph.nodes), leaves, graph.outputs, shapes, done)
