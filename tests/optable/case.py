@@ -219,6 +219,8 @@ def exact(a: Array) -> Array:
 
 def wrap(values: Any, dtype: str) -> Array:
     """Integers of any size modulo 2**bits."""
+    if isinstance(values, np.ndarray) and values.dtype.kind in "iu":
+        return values.astype(dtype)
     bits = np.iinfo(dtype).bits
     flat = [int(v) & ((1 << bits) - 1) for v in np.asarray(values, object).reshape(-1)]
     unsigned = np.array(flat, np.dtype(f"uint{bits}"))
@@ -242,6 +244,10 @@ def fault(case: Case, got: Array, dtype_name: str) -> str:
     if got.shape != want.shape:
         return f"shape is {got.shape}, must be {want.shape}"
     dtype = np.dtype(case.result)
+    with np.errstate(all="ignore"):
+        known = want.dtype != object
+        if known and np.array_equal(got, want.astype(dtype), equal_nan=dtype.kind == "f"):
+            return ""  # nearly always: every element is the exact result, rounded
     if dtype.kind == "f":
         scale = None
         if case.scale is not None:

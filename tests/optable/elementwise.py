@@ -45,6 +45,10 @@ def cases(op: Op) -> Iterator[Case]:
             a = [sample(op, fn, dtype, (5, 7), k) for k in range(op.arity)]
             for view in ("stepped", "folded"):
                 yield _case(op, fn, f"{dtype} {view}", [VIEWS[view](x) for x in a], dtype)
+    if op.name in ("neg", "add"):
+        # More workgroups than one dimension has.
+        large = np.arange(4_200_003, dtype=np.float32)
+        yield _case(op, fn, "large", [plain(large), plain(large[:1])][: op.arity], "float32")
     yield from _refusals(op)
     if differentiable(op):
         yield from _gradients(op, fn)
