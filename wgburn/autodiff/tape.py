@@ -14,6 +14,7 @@ from typing import Any
 from ..core.errors import GradError
 from ..core.node import Node
 from ..ops.record import OUT, NonDiff, Unsupported
+from ..ops.source import const
 
 #: Numbers of recorded ops: what was recorded earlier has the smaller one.
 next_seq = itertools.count().__next__
@@ -50,6 +51,7 @@ class Rule:
     """The gradient of a composite: what GradFn needs of an op, without a record in the table."""
 
     __slots__ = ("grad", "name", "saves")
+    kind = "composite"
 
     def __init__(self, name: str, grad: Any, saves: tuple[tuple[int, ...], ...] = ()) -> None:
         self.name = name
@@ -74,6 +76,7 @@ class GradFn:
     __slots__ = (
         "__weakref__",
         "attrs",
+        "base",
         "dtypes",
         "dyn",
         "name",
@@ -100,6 +103,14 @@ class GradFn:
         self.parents: tuple[Any, ...] | None = tuple([t._fn for t in inputs])
         self.needs = tuple([p is not None for p in self.parents])
         self.seq = next_seq()
+        # A view of a leaf (weight.T) goes stale with it: the leaf and its version.
+        self.base: tuple[Leaf, int] | None = None
+        if op.kind == "view":
+            first = inputs[0]._fn
+            if type(first) is Leaf:
+                self.base = (first, inputs[0]._version)
+            elif type(first) is GradFn:
+                self.base = first.base
         reads: set[int] = set()
         if op.saves:
             for needed, what in zip(self.needs, op.saves, strict=False):
@@ -111,8 +122,13 @@ class GradFn:
         }
 
     def held_nodes(self) -> list[Node]:
-        """Values that must be kept when they are computed (see core.node.Pending)."""
-        nodes = [s.node for s in self.saved.values()] if self.saved else []
+        """Values that must be kept when they are computed (see core.node.Pending).
+
+        Not Python scalars: a gradient's plan takes them as numbers, stored they are a buffer each.
+        """
+        nodes = (
+            [s.node for s in self.saved.values() if s.node.op is not const] if self.saved else []
+        )
         if self.out is not None:
             nodes.append(self.out)
         return nodes
@@ -146,6 +162,8 @@ class Context:
         for i, s in saved.items():
             if type(s.fn) is Leaf:
                 s.fn.check_version(fn.name, s.version)
+            elif type(s.fn) is GradFn and s.fn.base is not None:
+                s.fn.base[0].check_version(fn.name, s.fn.base[1])
             self.ins[i] = make(s.node, s.fn)
         self.out = make(fn.out, fn) if fn.out is not None else None
 

@@ -131,7 +131,9 @@ class Pending:
         seen: set[int] = set()
         out: list[Node] = []
         keep: list[weakref.ref[Any]] = []
-        for ref in self.refs:
+        # A parameter is noted anew in every step, once is enough. (Compared by identity: weak
+        # references would compare their tensors.)
+        for ref in {id(ref): ref for ref in self.refs}.values():
             holder = ref()
             if holder is None:
                 continue

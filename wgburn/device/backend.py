@@ -235,10 +235,9 @@ class Backend:
     async def _recover(self, nodes: list[Node], wanted: Sequence[Node], error: Exception) -> None:
         """One bad op must not take the rest along: realise outputs one by one, keep each failure on its
         node, and raise the failure of what was asked for."""
-        if len(nodes) == 1 or self.closed:
-            self._fail(nodes[0], error)
+        if self.closed:
             raise error
-        first: Exception | None = None
+        raised: Exception | None = None
         asked = {id(n) for n in wanted}
         for node in nodes:
             if node.store is not None:
@@ -252,10 +251,11 @@ class Backend:
                 self._run(plan, work, [node])
             except Exception as one:
                 self._fail(node, one)
-                if id(node) in asked or first is None:
-                    first = one
-        if first is not None:
-            raise first
+                # What nobody asked for keeps its error for whoever does; nothing asked: all was.
+                if raised is None and (id(node) in asked or not asked):
+                    raised = one
+        if raised is not None:
+            raise raised
 
     def _fail(self, node: Node, error: Exception) -> None:
         node.error = error
