@@ -96,7 +96,6 @@ def broken(folder, name, content):
         (folder / name).write_bytes(content)
 
 
-@pytest.mark.quick
 @pytest.mark.parametrize(
     "name, content, cause",
     [
@@ -125,7 +124,6 @@ def test_bad_data_is_one_line(small_set, tmp_path, name, content, cause):
     assert str(folder) in line
 
 
-@pytest.mark.quick
 @pytest.mark.parametrize(
     "arguments, cause",
     [
@@ -143,7 +141,6 @@ def test_bad_options_are_one_line(tmp_path, arguments, cause):
     assert cause in done.stderr.splitlines()[-1]
 
 
-@pytest.mark.quick
 def test_no_adapter_is_one_line(tmp_path):
     names = ("VK_DRIVER_FILES", "VK_ICD_FILENAMES", "__EGL_VENDOR_LIBRARY_FILENAMES")
     missing = dict.fromkeys(names, str(tmp_path / "missing.json"))
