@@ -74,32 +74,36 @@ def _through_reshape(old: tuple[int, ...], new: tuple[int, ...], axis: int) -> i
     raise _NoAxis
 
 
-def axis_of(n: GNode, shapes: list[tuple[int, ...]], axes: list[int | None]) -> int | None:
-    """The block axis of a node from those of its inputs. Raises _NoAxis where it does not follow."""
-    if all(a is None for a in axes):
-        return None
+def axes_above(n: GNode, shapes: list[tuple[int, ...]], axis: int | None) -> list[int | None]:
+    """The block axis of each input of a node that is walked along `axis` (None: the same value in every
+    block). Raises _NoAxis where the walk does not pass through."""
+    if axis is None:
+        return [None] * len(shapes)
     kind, name = n.op.kind, n.op.name
     if kind == "elementwise":
-        found = {
-            len(n.shape) - len(shape) + a
-            for shape, a in zip(shapes, axes, strict=True)
-            if a is not None
-        }
-        if len(found) != 1:
-            raise _NoAxis
-        return found.pop()
-    (a,) = axes
-    assert a is not None
+        found: list[int | None] = []
+        for shape in shapes:
+            at = axis - (len(n.shape) - len(shape))
+            found.append(at if at >= 0 and shape[at] != 1 else None)
+        return found
+    if not shapes:
+        return []
+    (shape,) = shapes
     if kind == "reduce":
-        if a in n.attrs.axes or getattr(n.op.wgsl, "position", False):
+        if getattr(n.op.wgsl, "position", False):
             raise _NoAxis
-        return a if n.attrs.keepdim else a - sum(d < a for d in n.attrs.axes)
+        kept = [d for d in range(len(shape)) if n.attrs.keepdim or d not in n.attrs.axes]
+        at = kept[axis]
+        if at in n.attrs.axes:
+            raise _NoAxis
+        return [at]
     if name == "reshape":
-        return _through_reshape(shapes[0], n.shape, a)
+        return [_through_reshape(n.shape, shape, axis)]
     if name == "permute":
-        return int(n.attrs.index(a))
+        return [int(n.attrs[axis])]
     if name == "expand":
-        return len(n.shape) - len(shapes[0]) + a
+        at = axis - (len(n.shape) - len(shape))
+        return [at if at >= 0 and shape[at] != 1 else None]
     raise _NoAxis
 
 
@@ -149,41 +153,36 @@ class Blocking:
 
     def try_axis(self, d: int) -> dict[int, int | None] | None:
         """Block axes of all nodes and inputs when the domain is walked along d, or None."""
+        nodes = self.graph.nodes
         axes: dict[int, int | None] = {}
-        free = set(self.inputs)
         try:
-            for i in self.order:
-                self._place(i, d, axes, free)
+            for m in self.group.members:
+                axes[m] = self._member_axis(m, d)
+            for i in reversed(self.order):
+                n = nodes[i]
+                above = axes_above(n, [nodes[s].shape for s in n.srcs], axes[i])
+                for s, a in zip(n.srcs, above, strict=True):
+                    if axes.setdefault(s, a) != a:
+                        raise _NoAxis
         except _NoAxis:
             return None
-        axes.update(dict.fromkeys(free))
-        return None if any(axes[m] is None for m in self.group.members) else axes
+        return axes
 
-    def _place(self, i: int, d: int, axes: dict[int, int | None], free: set[int]) -> None:
-        """Find a node's axis, and with it those of inputs that it is the first to read."""
-        n = self.graph.nodes[i]
-        shapes = [self.graph.nodes[s].shape for s in n.srcs]
-        known = [None if s in free else axes[s] for s in n.srcs]
-        out = axis_of(n, shapes, known)
-        full = self.group.shape
-        if out is None and n.op.kind == "elementwise" and n.shape == full:
-            out = d
-        elif out is None and n.op.kind != "elementwise" and n.srcs and n.srcs[0] in free:
-            if shapes[0] == full:
-                axes[n.srcs[0]] = d
-                free.discard(n.srcs[0])
-                out = axis_of(n, shapes, [d])
-        axes[i] = out
-        if n.op.kind != "elementwise" or out is None:
-            return
-        for s, shape in zip(n.srcs, shapes, strict=True):
-            at = out - (len(n.shape) - len(shape))
-            need = at if at >= 0 and shape[at] != 1 else None
-            if s in free:
-                axes[s] = need
-                free.discard(s)
-            elif axes[s] != need:
-                raise _NoAxis
+    def _member_axis(self, m: int, d: int) -> int:
+        """Where the domain's axis d is in a member's result."""
+        n, group = self.graph.nodes[m], self.group
+        if n.shape == group.shape and n.op.kind != "reduce":
+            return d
+        kept = [k for k in range(len(group.shape)) if k not in group.axes]
+        if len(n.shape) == len(group.shape):
+            at = d
+        elif len(n.shape) == len(kept):
+            at = kept.index(d)
+        else:
+            raise _NoAxis
+        if n.shape[at] != group.shape[d]:
+            raise _NoAxis
+        return at
 
     def find(self) -> tuple[int, dict[int, int | None]] | None:
         """(block axis of the domain, block axes), the outermost that works."""

@@ -94,19 +94,28 @@ def _position_numpy(call: Call, x: Array) -> Array:
     winner = hostmem.empty(call.shape, np.dtype(np.uint8 if prod(a.kernel) < 256 else np.int32))
     better = hostmem.empty(call.shape, np.dtype(bool))
     taps = _taps(a)
-    for i, (_, cut) in enumerate(taps):
-        v = framed[cut]
-        if i == 0:
-            np.copyto(best, v)
-            winner[...] = 0
-            continue
-        # NaN-true "greater": not (v <= best) also holds where either is NaN; a NaN best stays.
-        np.less_equal(v, best, out=better)
-        np.logical_not(better, out=better)
-        if x.dtype.kind == "f":
-            better &= best == best
-        np.copyto(winner, i, where=better)
-        np.maximum(best, v, out=best)
+    # max() is NaN exactly when a NaN is there; without one a plain comparison will do.
+    nans = x.dtype.kind == "f" and x.size > 0 and bool(np.isnan(x.max()))
+    # Samples of about a second-level cache at a time: every tap reads them again.
+    step = max(1, (1 << 19) // max(best[:1].nbytes, 1)) if len(best) else 1
+    for start in range(0, len(best), step):
+        part = slice(start, start + step)
+        top, who, more = best[part], winner[part], better[part]
+        for i, (_, cut) in enumerate(taps):
+            v = framed[part][cut]
+            if i == 0:
+                np.copyto(top, v)
+                who[...] = 0
+                continue
+            if nans:
+                # NaN-true "greater": not (v <= best) also holds where either is NaN; a NaN best stays.
+                np.less_equal(v, top, out=more)
+                np.logical_not(more, out=more)
+                more &= ~np.isnan(top)
+            else:
+                np.greater(v, top, out=more)
+            np.copyto(who, i, where=more)
+            np.maximum(top, v, out=top)
     starts = [np.arange(o) * s - p for o, s, p in zip(a.out, a.stride, a.padding, strict=True)]
     if any(a.padding):
         # Padding counts as the lowest value but wins nothing: where no element is larger, the first
