@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from nn.twins import compare, integers, normal
 
 import wgburn as wb
-from nn.twins import compare, integers, normal
 
 Case = tuple[str, tuple[Any, ...], dict[str, Any], tuple[Any, ...]]
 
@@ -140,9 +140,27 @@ CASES: list[Case] = [
 ]
 
 ACTIVATIONS = [
-    "ReLU", "ReLU6", "SiLU", "Mish", "Tanh", "Sigmoid", "LogSigmoid", "Softsign", "Tanhshrink", "Hardswish",
-    "Hardsigmoid", "SELU", "Hardtanh", "ELU", "CELU", "LeakyReLU", "Softplus", "Softshrink", "Hardshrink", "GELU",
-]  # fmt: skip
+    "ReLU",
+    "ReLU6",
+    "SiLU",
+    "Mish",
+    "Tanh",
+    "Sigmoid",
+    "LogSigmoid",
+    "Softsign",
+    "Tanhshrink",
+    "Hardswish",
+    "Hardsigmoid",
+    "SELU",
+    "Hardtanh",
+    "ELU",
+    "CELU",
+    "LeakyReLU",
+    "Softplus",
+    "Softshrink",
+    "Hardshrink",
+    "GELU",
+]
 
 
 @pytest.mark.filterwarnings("ignore:Using padding='same' with even:UserWarning")
@@ -191,11 +209,19 @@ def test_eval_uses_running_statistics(name: str, device: wb.Device) -> None:
 
 
 @pytest.mark.parametrize(
-    "make", [lambda nn: nn.BatchNorm1d(3), lambda nn: nn.GroupNorm(3, 3), lambda nn: nn.LayerNorm(5), lambda nn: nn.GELU()],
+    "make",
+    [
+        lambda nn: nn.BatchNorm1d(3),
+        lambda nn: nn.GroupNorm(3, 3),
+        lambda nn: nn.LayerNorm(5),
+        lambda nn: nn.GELU(),
+    ],
     ids=["batch", "group", "layer", "gelu"],
-)  # fmt: skip
+)
 def test_second_derivatives(make: Any) -> None:
-    """Closed-form gradients differentiate again: gradient of the gradient's square, against torch."""
+    """Closed-form gradients differentiate again: gradient of the gradient's square, against
+    torch.
+    """
     theirs, ours = make(torch.nn), make(wb.nn)
     x, w = normal(4, 3, 5), normal(4, 3, 5, seed=1)
     tx = torch.from_numpy(x).requires_grad_()

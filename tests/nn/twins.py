@@ -1,4 +1,4 @@
-"""Comparing wgburn modules with their torch twins: same weights, same input, output and gradients."""
+"""Comparing modules with their torch twins: same weights, same input, output and gradients."""
 
 from __future__ import annotations
 
@@ -55,7 +55,8 @@ def is_float(t: Any) -> bool:
 
 
 def scale_of(t: torch.Tensor) -> float:
-    return float(t.abs().max()) if t.numel() else 0.0
+    finite = t[torch.isfinite(t)]
+    return float(finite.abs().max()) if finite.numel() else 0.0
 
 
 def compare(

@@ -11,6 +11,16 @@ from .module import Module
 from .parameter import Parameter
 
 
+def _add_affine(
+    module: Module, shape: Any, weight: bool, bias: bool, device: Any, dtype: Any
+) -> None:
+    """Parameters that scale by 1 and shift by 0 at first, where wanted."""
+    scale = Parameter(ones(shape, dtype=dtype, device=device)) if weight else None
+    shift = Parameter(zeros(shape, dtype=dtype, device=device)) if bias else None
+    module.register_parameter("weight", scale)
+    module.register_parameter("bias", shift)
+
+
 class _RunningNorm(Module):
     """Parameters a channel, and statistics that follow the batches."""
 
@@ -25,6 +35,7 @@ class _RunningNorm(Module):
         track_running_stats: bool,
         device: Any,
         dtype: Any,
+        bias: bool,
     ) -> None:
         super().__init__()
         self.num_features = num_features
@@ -32,12 +43,7 @@ class _RunningNorm(Module):
         self.momentum = momentum
         self.affine = affine
         self.track_running_stats = track_running_stats
-        self.register_parameter(
-            "weight", Parameter(ones(num_features, dtype=dtype, device=device)) if affine else None
-        )
-        self.register_parameter(
-            "bias", Parameter(zeros(num_features, dtype=dtype, device=device)) if affine else None
-        )
+        _add_affine(self, num_features, affine, affine and bias, device, dtype)
         if track_running_stats:
             self.register_buffer(
                 "running_mean", zeros(num_features, dtype=dtype, device=device).detach()
@@ -103,8 +109,12 @@ class _BatchNorm(_RunningNorm):
         track_running_stats: bool = True,
         device: Any = None,
         dtype: Any = None,
+        *,
+        bias: bool = True,
     ) -> None:
-        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
+        super().__init__(
+            num_features, eps, momentum, affine, track_running_stats, device, dtype, bias
+        )
 
     def _check(self, input: Any) -> None:
         if input.ndim not in self.dims:
@@ -160,8 +170,12 @@ class _InstanceNorm(_RunningNorm):
         track_running_stats: bool = False,
         device: Any = None,
         dtype: Any = None,
+        *,
+        bias: bool = True,
     ) -> None:
-        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
+        super().__init__(
+            num_features, eps, momentum, affine, track_running_stats, device, dtype, bias
+        )
 
     def forward(self, input: Any) -> Any:
         self._check(input)
@@ -214,24 +228,17 @@ class GroupNorm(Module):
         affine: bool = True,
         device: Any = None,
         dtype: Any = None,
+        *,
+        bias: bool = True,
     ) -> None:
         super().__init__()
         if num_groups < 1 or num_channels % num_groups:
             raise ShapeError(
                 f"GroupNorm: {num_channels} channels do not form {num_groups} equal groups"
             )
-        self.num_groups, self.num_channels, self.eps, self.affine = (
-            num_groups,
-            num_channels,
-            eps,
-            affine,
-        )
-        self.register_parameter(
-            "weight", Parameter(ones(num_channels, dtype=dtype, device=device)) if affine else None
-        )
-        self.register_parameter(
-            "bias", Parameter(zeros(num_channels, dtype=dtype, device=device)) if affine else None
-        )
+        self.num_groups, self.num_channels = num_groups, num_channels
+        self.eps, self.affine = eps, affine
+        _add_affine(self, num_channels, affine, affine and bias, device, dtype)
 
     def forward(self, input: Any) -> Any:
         return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
@@ -257,15 +264,8 @@ class LayerNorm(Module):
             (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
         )
         self.eps, self.elementwise_affine = eps, elementwise_affine
-        shape = self.normalized_shape
-        weight = Parameter(ones(shape, dtype=dtype, device=device)) if elementwise_affine else None
-        self.register_parameter("weight", weight)
-        shift = (
-            Parameter(zeros(shape, dtype=dtype, device=device))
-            if elementwise_affine and bias
-            else None
-        )
-        self.register_parameter("bias", shift)
+        shift = elementwise_affine and bias
+        _add_affine(self, self.normalized_shape, elementwise_affine, shift, device, dtype)
 
     def forward(self, input: Any) -> Any:
         return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)

@@ -124,7 +124,10 @@ def _converted(e: Entry, value: Any) -> Any:
     here: Tensor = e.value
     if isinstance(value, Tensor):
         return value.detach().to(here.device.inner()).to(here.dtype)
-    return tensor(_array(value), dtype=here.dtype, device=here.device.inner())
+    try:
+        return tensor(_array(value), dtype=here.dtype, device=here.device.inner())
+    except (TypeError, ValueError) as error:
+        raise StateDictError(f"load_state_dict: {e.key} cannot be read: {error}") from error
 
 
 def _refuse(name: str, missing: list[str], unexpected: list[str], wrong: list[str]) -> None:

@@ -81,23 +81,21 @@ def _class_layout(op: str, input: Any, target: Any, weight: Any) -> tuple[Any, A
     return input.reshape((n, classes, places)), target.reshape((n, places))
 
 
-def _kept(op: str, target: Any, classes: int, ignore_index: int) -> tuple[Any, Any]:
-    """(mask of targets that count, or None where all do; targets that are all valid).
+def _all_count(op: str, target: Any, classes: int, ignore_index: int) -> bool:
+    """True where the host knows that no target is to be ignored.
 
-    Raises IndexRangeError where the host knows of a class that there isn't."""
+    Raises IndexRangeError where it knows of a class that there isn't.
+    """
     store = target._node.store
-    bounds = store.bounds if store is not None else None
-    if bounds is not None:
-        low, high = bounds
-        for bad in (low, high):
-            if not 0 <= bad < classes and bad != ignore_index:
-                raise IndexRangeError(
-                    f"{op}: target {bad} is no class of {classes} (0 to {classes - 1})"
-                )
-        if not low <= ignore_index <= high:
-            return None, target
-    keep = target != ignore_index
-    return keep, keep.where(target, 0)
+    if store is None or store.bounds is None:
+        return False
+    low, high = store.bounds
+    for bad in (low, high):
+        if not 0 <= bad < classes and bad != ignore_index:
+            raise IndexRangeError(
+                f"{op}: target {bad} is no class of {classes} (0 to {classes - 1})"
+            )
+    return not low <= ignore_index <= high  # type: ignore[no-any-return]
 
 
 def _picked(logp: Any, target: Any) -> Any:
@@ -126,17 +124,23 @@ def _indices(op: str, target: Any) -> Any:
 
 def _class_loss(
     op: str,
-    logp: Any,
+    input: Any,
     target: Any,
     weight: Any,
     ignore_index: int,
     reduction: str,
-    smoothing: float,
-    shape: tuple[int, ...],
+    smoothing: float | None,
 ) -> Any:
-    """Negative log-likelihood of [N, C, P] log-probabilities at [N, P] classes."""
-    classes = logp.shape[1]
-    keep, safe = _kept(op, target, classes, ignore_index)
+    """Negative log-likelihood of classes;
+    smoothing None: the input is log-probabilities, else logits.
+    """
+    x, index = _class_layout(op, input, _indices(op, target), weight)
+    classes = x.shape[1]
+    keep, safe = None, index
+    if not _all_count(op, target, classes, ignore_index):
+        keep = index != ignore_index
+        safe = keep.where(index, 0)
+    logp = x if smoothing is None else x.log_softmax(1)
     loss = -_picked(logp, safe)
     counted: Any = None
     if weight is not None:
@@ -151,7 +155,7 @@ def _class_loss(
         loss = loss * (1.0 - smoothing) - spread.sum(1) * (smoothing / classes)
     if keep is not None:
         loss = keep.where(loss, 0.0)
-    return _finish(op, loss, counted, reduction, shape)
+    return _finish(op, loss, counted, reduction, target.shape)
 
 
 def nll_loss(
@@ -161,8 +165,7 @@ def nll_loss(
     Raises IndexRangeError, ShapeError.
     """
     need_float("nll_loss", input=input, weight=weight)
-    logp, index = _class_layout("nll_loss", input, _indices("nll_loss", target), weight)
-    return _class_loss("nll_loss", logp, index, weight, ignore_index, reduction, 0.0, target.shape)
+    return _class_loss("nll_loss", input, target, weight, ignore_index, reduction, None)
 
 
 def cross_entropy(
@@ -186,17 +189,7 @@ def cross_entropy(
         raise ValueRangeError(f"{op}: label_smoothing={label_smoothing} must be 0 to 1")
     if target.dtype.is_float:
         return _soft_cross_entropy(input, target, weight, reduction, label_smoothing)
-    logits, index = _class_layout(op, input, _indices(op, target), weight)
-    return _class_loss(
-        op,
-        logits.log_softmax(1),
-        index,
-        weight,
-        ignore_index,
-        reduction,
-        label_smoothing,
-        target.shape,
-    )
+    return _class_loss(op, input, target, weight, ignore_index, reduction, label_smoothing)
 
 
 def _soft_cross_entropy(
@@ -228,11 +221,7 @@ _LOG_FLOOR = -100.0
 def _bce_grad(c: Any, g: Any) -> tuple[Any, Any]:
     p, t = c.ins
     gp = g * (p - t) / (p * (1.0 - p)).maximum(1e-12) if c.needs[0] else None
-    gt = (
-        g * ((1.0 - p).log().maximum(_LOG_FLOOR) - p.log().maximum(_LOG_FLOOR))
-        if c.needs[1]
-        else None
-    )
+    gt = g * ((1.0 - p).log() - p.log()) if c.needs[1] else None
     return gp, gt
 
 
