@@ -46,3 +46,20 @@ def wgpu():
 def device(request):
     """Each device in turn."""
     return request.getfixturevalue(request.param)
+
+
+def pytest_terminal_summary(terminalreporter):
+    """One line a device on what the op-table test ran, in browsers too."""
+    found = [
+        value
+        for group in terminalreporter.stats.values()
+        for report in group
+        if getattr(report, "when", "") == "call"
+        for name, value in report.user_properties
+        if name == "optable"
+    ]
+    if found:
+        from optable.runner import summary
+
+        for line in summary(found):
+            terminalreporter.write_line(line)

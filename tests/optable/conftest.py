@@ -1,4 +1,4 @@
-"""Devices of the op-table test, and its last line.
+"""Devices of the op-table test.
 
 The wgpu device stands behind the runtime's MirrorDriver, so that what WebGPU's rules refuse fails
 here as it would in a browser.
@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 import wgburn as wb
-
-from .runner import summary
 
 
 @pytest.fixture(scope="session")
@@ -42,15 +39,3 @@ def mirrored(request: pytest.FixtureRequest) -> Iterator[wb.Device]:
 def op_device(request: pytest.FixtureRequest) -> wb.Device:
     """The device named by the test's parameter."""
     return request.getfixturevalue("cpu" if request.param == "cpu" else "mirrored")
-
-
-def pytest_terminal_summary(terminalreporter: Any) -> None:
-    reports = [
-        value
-        for group in terminalreporter.stats.values()
-        for report in group
-        for name, value in getattr(report, "user_properties", ())
-        if name == "optable" and getattr(report, "when", "") == "call"
-    ]
-    for line in summary(reports):
-        terminalreporter.write_line(line)
