@@ -218,7 +218,9 @@ class Chromium:
         reply = self.call("Runtime.evaluate", params, session, timeout)
         if "exceptionDetails" in reply:
             details = reply["exceptionDetails"]
-            raise BrowserError(details.get("exception", {}).get("description") or details["text"])
+            text = details.get("exception", {}).get("description") or details["text"]
+            lines = (line for line in text.splitlines() if "pyodide.asm." not in line)
+            raise BrowserError("\n".join(lines))
         return reply["result"].get("value")
 
     # -- end --------------------------------------------------------------------------------------

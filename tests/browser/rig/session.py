@@ -63,12 +63,12 @@ class Session:
         }
         self.site = Site(
             {
+                **(mounts or {}),
                 "/assets/": assets(),
                 f"/rig/{name}": data,
                 "/rig/config.json": json.dumps(config).encode(),
                 "/rig/files.zip": pack(folders),
                 "/rig/": WEB,
-                **(mounts or {}),
             }
         )
         self.context = context
