@@ -99,10 +99,11 @@ __version__ = "0.1.0"
 
 #: Loaded at first use, so that `import wgburn` stays cheap.
 _LAZY = {"data", "io", "nn", "optim"}
-_LAZY_NAMES = {"config": "core.config", "load": "io", "save": "io"}
+_LAZY_NAMES = {"config": "core.config", "explain": "capture.explain", "load": "io", "save": "io"}
 
 if TYPE_CHECKING:
     from . import data, io, nn, optim
+    from .capture.explain import explain
     from .core.config import config
     from .io import load, save
 
@@ -232,6 +233,7 @@ __all__ = [
     "eval_async",
     "exp",
     "exp2",
+    "explain",
     "expm1",
     "eye",
     "fix",

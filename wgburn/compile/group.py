@@ -199,7 +199,9 @@ class Grouping:
                 g = self.group_of[d]
                 if g not in tried:
                     tried.append(g)
-                    if self._fits(g, own) and self._merge(g, own):
+                    if not self._fits(g, own):
+                        g.why = g.why or f"{self._name(u)} reads it and needs another kernel"
+                    elif self._merge(g, own):
                         return
             if own.kind == "rows":
                 for g in reversed(self.groups[-12:]):
@@ -242,12 +244,18 @@ class Grouping:
         """Whether one workgroup (or thread) a row is enough for several passes over the rows."""
         return g.length <= ROW_LIMIT or g.rows >= 16
 
+    def _name(self, u: int) -> str:
+        op = self.graph.nodes[u].op
+        return "a copy" if op is None else str(op.name)
+
     def _busy(self, g: Group) -> bool:
         """Whether rows alone give enough threads to write full-size results."""
         return g.rows * min(g.length, 256) >= 2048 or prod(g.shape) <= 1 << 16
 
     def _merge(self, g: Group, own: Group) -> bool:
+        reader = self._name(own.members[0])
         if self._cycle(g, own):
+            g.why = g.why or f"{reader} waits for another kernel"
             return False
         kind, axes = g.kind, g.axes
         if own.kind == "rows" and g.kind == "elementwise":
@@ -260,7 +268,9 @@ class Grouping:
         joined.ancestors = (g.ancestors | own.ancestors) & ~joined.mask
         before = {m: self.group_of.get(m) for m in joined.members}
         self.group_of.update({m: joined for m in joined.members})
-        if self.trial(joined, self.stored(joined)):
+        refused = self.trial(joined, self.stored(joined))
+        if refused:
+            g.why = g.why or f"{reader} does not fit: {refused}"
             for m, old in before.items():
                 if old is None:
                     del self.group_of[m]

@@ -30,6 +30,7 @@ class Inner:
     """One op inside a block."""
 
     node: int
+    name: str
     elementwise: bool
     rule: Any
     attrs: Any
@@ -38,7 +39,7 @@ class Inner:
     axis: int | None  # the block axis in it; None: the same in every block
     srcs: tuple[int, ...]
     dyn: tuple[int, int]
-    view: str  # "" | "reshape" | "expand" | "permute": views whose target follows the block
+    view: str  # the name of a view, else ""
 
 
 @dataclass(frozen=True)
@@ -259,9 +260,10 @@ def plan_host(graph: Graph, fuse: bool, threads: int) -> HostPlan:
 
 
 def _inner(n: GNode, i: int, axis: int | None) -> Inner:
-    view = n.op.name if n.op.kind == "view" and n.op.name in ("reshape", "expand") else ""
+    view = n.op.name if n.op.kind == "view" else ""
     return Inner(
         i,
+        n.op.name,
         n.op.kind == "elementwise",
         n.op.numpy,
         n.attrs,

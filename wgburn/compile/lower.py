@@ -7,6 +7,7 @@ Must not know: how a kernel's text is written (kernels.py, templates.py), buffer
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -65,12 +66,17 @@ class Lowering:
         self.sources: dict[int, Source] = {}
         self.sizes: dict[int, int] = {}
         self.dtypes: dict[int, DType] = {}
+        self.labels: dict[int, tuple[str, int]] = {}
         self.next_buffer = graph.leaves
         for i, n in enumerate(graph.nodes):
             if n.op is None:
                 offset = Num(0, ((n.offset_slot, 1),)) if n.offset_slot >= 0 else Num()
                 self.sources[i] = Source(n.alias, n.dtype, n.strides, offset)
                 self.dtypes[n.alias] = n.dtype
+                self.labels[n.alias] = (
+                    f"{n.dtype.name}{list(n.shape)}",
+                    device_bytes(n.shape, n.dtype),
+                )
 
     def _dtype(self, buffer: int) -> DType:
         """The dtype of a buffer's elements (a negative number: of a node that a rehearsal supposes)."""
@@ -89,6 +95,7 @@ class Lowering:
         self.next_buffer += 1
         self.sizes[number] = nbytes
         self.dtypes[number] = dtype
+        self.labels[number] = (f"{dtype.name}{list(shape)}", nbytes)
         return number
 
     # -- groups -----------------------------------------------------------------------------------
@@ -110,7 +117,7 @@ class Lowering:
         try:
             rehearsal.lower_group(group, stored)
         except (Misplaced, NeedsBuffer, _TooMany) as reason:
-            return f"{type(reason).__name__}: {reason}"
+            return str(reason) if isinstance(reason, _TooMany) else "read at another place"
         return ""
 
     def _inputs(self, group: Group) -> set[int]:
@@ -199,7 +206,16 @@ class Lowering:
     def _finish(self, step: Step, made: dict[int, kernels.Output]) -> None:
         """Keep a step, and where its results are."""
         if len(step.buffers) > self.limits["maxStorageBuffersPerShaderStage"]:
-            raise _TooMany(f"{step.program.name} binds {len(step.buffers)} storage buffers")
+            most = self.limits["maxStorageBuffersPerShaderStage"]
+            raise _TooMany(f"{len(step.buffers)} storage buffers, the device binds {most}")
+        labels = [self.labels.get(b, ("", 0)) for b in step.buffers]
+        pairs = list(zip(step.program.access, labels, strict=True))
+        step = replace(
+            step,
+            reads=tuple(text for mode, (text, _) in pairs if mode == "r"),
+            writes=tuple(text for mode, (text, _) in pairs if mode == "w"),
+            bytes=sum(size for _, (_, size) in pairs),
+        )
         self.steps.append(step)
         for i, out in made.items():
             self.sources[i] = Source(out.buffer, out.dtype)
@@ -222,7 +238,10 @@ class Lowering:
         outputs = list(made.values())
         sizes = domain.sizes()
         self._finish(
-            kernels.elementwise(name, e, sizes, outputs, self._dtype, group.why, ops), made
+            kernels.elementwise(
+                name, e, sizes, outputs, self._dtype, group.why or "an output", ops
+            ),
+            made,
         )
 
     def _same_place(self, i: int, domain: Domain) -> Coords:
@@ -294,7 +313,9 @@ class Lowering:
             full_outputs.append(made[m])
         _, ops = self._names(group, e)
         r = kernels.Rows(kept, reduced, passes, row_lines, row_outputs, full_lines, full_outputs)
-        self._finish(kernels.rows(name, e, r, plan, self._dtype, group.why, ops), made)
+        self._finish(
+            kernels.rows(name, e, r, plan, self._dtype, group.why or "an output", ops), made
+        )
 
     def _passes(
         self, reductions: list[int], e: Emitter, coords: Coords, row: Form
@@ -443,7 +464,9 @@ class Lowering:
                 made[m] = self._output(m, value, wide if m == i else None)
         name, ops = self._names(group, e)
         epilogue = templates.Epilogue(e, e.lines, list(made.values()), domain.sizes())
-        step = templates.step(n, launched, operands, epilogue, self._dtype, group.why, ops)
+        step = templates.step(
+            n, launched, operands, epilogue, self._dtype, group.why or "an output", ops
+        )
         self._finish(step, made)
 
     def operand(self, i: int, strided: bool) -> templates.Operand:
@@ -529,6 +552,7 @@ class _Rehearsal(Lowering):
         self.sources = sources
         self.sizes = {}
         self.dtypes = dict(real.dtypes)
+        self.labels = {}
         self.next_buffer = 1 << 20
 
 

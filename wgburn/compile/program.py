@@ -48,6 +48,9 @@ class Step:
     groups: int
     ops: tuple[str, ...]  # names of the ops in it, for people
     why: str  # why the kernel ends where it does
+    reads: tuple[str, ...] = ()  # "float32[256, 64]" each, for people
+    writes: tuple[str, ...] = ()
+    bytes: int = 0  # read and written
 
 
 def collapse(

@@ -191,7 +191,8 @@ def _index(what: str, has_base: bool) -> Callable[[GNode, Sequence[Operand], boo
 def _scan(what: str) -> Callable[[GNode, Sequence[Operand], bool], Launched]:
     def launch(node: GNode, ops: Sequence[Operand], software: bool) -> Launched:
         outer, length, inner = _around(node.shape, node.attrs)
-        spec = kscan.choose(what, _acc(node), outer, length, inner)
+        acc = WGSL_TYPE[ops[0].dtype.kind]
+        spec = kscan.choose(what, acc, outer, length, inner)
         values, groups = kscan.launch(spec, outer, length, inner)
         return Launched(kscan.build(spec), values, groups)
 
@@ -238,6 +239,9 @@ FAMILIES: dict[str, Family] = {
     "index_copy": _overwrites(kindex.INDEX_SET),
     "cumsum": Family(_scan(kscan.SUM), (False,)),
     "cumprod": Family(_scan(kscan.PROD), (False,)),
+    "linear_scan": Family(_scan(kscan.LINEAR), (False, False)),
+    "cummax_index": Family(_scan(kscan.MAX_AT), (False,)),
+    "cummin_index": Family(_scan(kscan.MIN_AT), (False,)),
     "sort_blocks": Family(_sort(ksort.BLOCKS), (False,)),
     "sort_merge": Family(_sort(ksort.MERGE), (False, False)),
 }

@@ -38,6 +38,10 @@ class Store:
         self.bounds = bounds
 
 
+class Unread:
+    """The buffer of a value that a rehearsal planned and never computed."""
+
+
 class OpLike(Protocol):
     """What a node needs of an op."""
 

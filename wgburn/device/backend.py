@@ -20,7 +20,7 @@ from ..core import dtype as dt
 from ..core.config import config
 from ..core.dtype import DType
 from ..core.errors import DeviceError, DTypeError, SyncUnavailableError
-from ..core.node import Node, Pending, Store
+from ..core.node import Node, Pending, Store, Unread
 
 T = TypeVar("T")
 
@@ -93,12 +93,26 @@ class Backend:
         self.plan_hits = 0
         self.plan_misses = 0
         self.closed = False
+        self.rehearsal: Any = None  # see capture.explain: plans are noted, nothing runs
         self._failed = False
 
     # -- what a subclass provides -----------------------------------------------------------------
     async def compile(self, graph: Graph) -> Any:
         """A plan for the graph."""
         raise NotImplementedError
+
+    def outline(self, graph: Graph) -> Any:
+        """A plan that is only looked at: no program is compiled."""
+        raise NotImplementedError
+
+    def describe(self, plan: Any, make: Any) -> list[Any]:
+        """The launches of a plan, each as make(name, ops, reads, writes, bytes, groups, why, source)."""
+        raise NotImplementedError
+
+    def plan_for(self, nodes: Sequence[Node]) -> Any:
+        """The plan that realising nodes (and all that is held) would run; None where nothing would."""
+        wanted = self._collect(nodes)
+        return self.outline(Work(wanted).graph()) if wanted else None
 
     def execute(self, plan: Any, leaves: list[Store], numbers: list[Any]) -> list[Store]:
         """Run a plan; one store an output."""
@@ -137,6 +151,14 @@ class Backend:
         self.pending.refs.clear()
 
     # -- checks -----------------------------------------------------------------------------------
+    def check_read(self, store: Store) -> None:
+        """Raise where a value is read that a rehearsal only pretended to compute."""
+        if type(store.buf) is Unread:
+            raise DeviceError(
+                "a value is read inside wb.explain, where nothing is computed; move the read "
+                "(item(), numpy(), print, if) out of the function"
+            )
+
     def check_open(self) -> None:
         if self.closed:
             raise DeviceError(f"{self.name} is closed; open it again with wb.Device")
@@ -170,6 +192,9 @@ class Backend:
         try:
             work = Work(nodes)
             plan = self._cached(work)
+            if self.rehearsal is not None:
+                self.rehearsal.realise(nodes, plan or self.outline(work.graph()))
+                return
             if plan is None:
                 plan = self.run_sync(self.compile(work.graph()))
                 self._remember(work.key, plan)

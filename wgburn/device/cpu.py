@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -105,7 +106,7 @@ class Runner:
                     continue
                 if size != previous or k not in calls:
                     shape = _sized(n, size)
-                    attrs = shape if n.view else n.attrs
+                    attrs = shape if n.view in ("reshape", "expand") else n.attrs
                     calls[k] = self._call(n, shape)._replace(attrs=attrs)
                 args = [local[s] for s in n.srcs]
                 if k in outputs:
@@ -162,8 +163,26 @@ class CpuBackend(Backend):
         )
         super().__init__("cpu", info)
 
-    async def compile(self, graph: Graph) -> HostPlan:
+    def outline(self, graph: Graph) -> HostPlan:
         return plan_host(graph, config.fuse, WORKERS)
+
+    def describe(self, plan: HostPlan, make: Any) -> list[Any]:
+        """One entry a step that computes (views cost nothing)."""
+        found = []
+        for s in plan.steps:
+            if len(s.inner) == 1 and s.inner[0].view:
+                continue
+            ops = tuple(n.name for n in s.inner if not n.view)
+            writes = tuple(f"{n.dtype.name}{list(n.shape)}" for n in s.inner if n.node in s.outputs)
+            size = sum(prod(n.shape) * n.dtype.itemsize for n in s.inner if n.node in s.outputs)
+            blocks = -(-s.extent // s.block)
+            found.append(
+                make("_".join(dict.fromkeys(ops))[:60], ops, (), writes, size, blocks, "", "")
+            )
+        return found
+
+    async def compile(self, graph: Graph) -> HostPlan:
+        return self.outline(graph)
 
     def execute(self, plan: HostPlan, leaves: list[Store], numbers: list[Any]) -> list[Store]:
         with np.errstate(all="ignore"):

@@ -20,6 +20,7 @@ from wgburn_runtime import errors as rt
 from wgburn_runtime.driver import AdapterInfo, Driver
 from wgburn_runtime.queue import Prepared, Queue
 
+from ..compile import debug
 from ..compile.graph import Graph, Work
 from ..compile.lower import device_bytes, lower
 from ..compile.plan import Plan
@@ -88,9 +89,20 @@ class WgpuBackend(Backend):
         self.dtypes = frozenset(dtypes)
 
     # -- plans ------------------------------------------------------------------------------------
-    async def compile(self, graph: Graph) -> Ready:
+    def outline(self, graph: Graph) -> Ready:
         i = self.driver.info
-        plan = lower(graph, i.limits, i.features, config.fuse, i.is_software)
+        return Ready(lower(graph, i.limits, i.features, config.fuse, i.is_software), None)
+
+    def describe(self, plan: Ready, make: Any) -> list[Any]:
+        return [
+            make(s.program.name, s.ops, s.reads, s.writes, s.bytes, s.groups, s.why, s.program.wgsl)
+            for s in plan.plan.steps
+        ]
+
+    async def compile(self, graph: Graph) -> Ready:
+        plan = self.outline(graph).plan
+        if config.debug:
+            debug.show(config.debug, self.name, plan)
         if not plan.steps:
             return Ready(plan, None)
         with translated():

@@ -8,8 +8,10 @@ States (state_dict, load_state_dict) are in `state`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
+from ..core import journal
 from ..core.dtype import dtype_of
 from ..core.errors import DTypeError
 from ..device.device import Device, as_device
@@ -319,6 +321,7 @@ class Module:
     def zero_grad(self, set_to_none: bool = True) -> None:
         for p in self.parameters():
             if p.grad is not None:
+                journal.note(partial(setattr, p, "grad", p.grad))
                 p.grad = None if set_to_none else p.grad.zeros_of(p.grad.shape)
 
     def to(self, *args: Any, device: Any = None, dtype: Any = None) -> Any:

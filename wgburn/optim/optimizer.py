@@ -8,11 +8,13 @@ Must not know: any update rule.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ..autodiff.functional import enable_grad, no_grad
+from ..core import journal
 from ..core.errors import DTypeError, StateDictError, ValueRangeError
 from ..core.node import Node
 from ..ops.source import ConstAttrs, const
@@ -131,6 +133,7 @@ class Optimizer:
         for group in self.param_groups:
             for p in group["params"]:
                 if p.grad is not None:
+                    journal.note(partial(setattr, p, "grad", p.grad))
                     p.grad = None if set_to_none else p.grad.zeros_of(p.grad.shape)
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -140,6 +143,7 @@ class Optimizer:
         Where computing fails, parameters and state are as before the step and the error is raised.
         """
         loss, undo = self._begin(closure)
+        journal.note(undo.back)
         try:
             self._record(undo)
             for backend, nodes in self._changed(undo).items():

@@ -7,6 +7,7 @@ the mixins of this package. Must not know: backends beyond their interface.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 from weakref import ref
 
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from ..autodiff import engine
 from ..autodiff.tape import Leaf, mode
 from ..core import dtype as dt
+from ..core import journal
 from ..core.dtype import DType, dtype_of
 from ..core.errors import DTypeError, GradError, ShapeError, ValueRangeError
 from ..core.node import Node, leaf
@@ -166,6 +168,7 @@ class Tensor(
         self._realise()
         node = self._node
         node.backend.check_open()
+        node.backend.check_read(node.store)
         return node.backend.run_sync(node.backend.to_host(node.store, node.shape, node.dtype))
 
     async def numpy_async(self) -> NDArray[Any]:
@@ -174,6 +177,7 @@ class Tensor(
         if node.store is None:
             await node.backend.realise_async((node,))
         node.backend.check_open()
+        node.backend.check_read(node.store)
         return await node.backend.to_host(node.store, node.shape, node.dtype)
 
     def item(self) -> Any:
@@ -358,6 +362,8 @@ class Tensor(
             if t is not None:
                 # A gradient is a plain constant unless a graph of it was asked for.
                 g = g if create_graph else g.detach()
+                if journal.active():
+                    journal.note(partial(setattr, t, "grad", t.grad))
                 t.grad = g if t.grad is None else t.grad + g
 
     # -- in place ---------------------------------------------------------------------------------
@@ -369,6 +375,8 @@ class Tensor(
                 f"in-place update of {self.label()}: {self.shape} {self.dtype.name} cannot take "
                 f"{node.shape} {node.dtype.name}"
             )
+        if journal.active():
+            journal.note(partial(self._restore, self._node, self._version, self._fn, self._ad))
         self._node = node
         self._version += 1
         if node.store is None:
@@ -377,6 +385,11 @@ class Tensor(
             self._fn = value._fn if mode.enabled else None
             self._ad = self._ad or value._ad
         return self
+
+    def _restore(self, node: Node, version: Any, fn: Any, ad: Any) -> None:
+        self._node, self._version, self._fn, self._ad = node, version, fn, ad
+        if node.store is None:
+            node.backend.pending.refs.append(ref(self))
 
     def _inplace(self, value: Tensor, op: str) -> Tensor:
         if type(self._fn) is Leaf and mode.enabled:
