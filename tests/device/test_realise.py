@@ -1,4 +1,4 @@
-"""What a read computes: everything held, nothing else, in one execution; and what a failure leaves."""
+"""What a read computes: all that is held, nothing else, in one execution; what failures leave."""
 
 import asyncio
 

@@ -18,6 +18,7 @@ from ..device.device import Device, as_device
 from ..ops import source as src
 from ..ops.record import Op
 from . import bridge
+from .indexing import known_bounds
 from .tensor import Tensor, from_store
 
 
@@ -200,11 +201,7 @@ def eye(n: int, m: int | None = None, dtype: Any = None, device: Any = None) -> 
 
 def one_hot(index: Tensor, num_classes: int) -> Tensor:
     """int32 tensor of shape (*index.shape, num_classes) with a 1 at each index."""
-    bounds = index._node.store.bounds if index._node.store is not None else None
-    if bounds is not None:
-        from ..ops.index import check_bounds
-
-        check_bounds("one_hot", bounds[0], bounds[1], num_classes)
+    known_bounds("one_hot", index, num_classes)
     classes = arange(num_classes, device=index.device)
     return (index.int().unsqueeze(-1) == classes).to(dt.int32)
 

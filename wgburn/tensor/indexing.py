@@ -18,13 +18,25 @@ if TYPE_CHECKING:
     from .tensor import Tensor
 
 
+#: Views that show each element of their source.
+_WHOLE = (mv.reshape, mv.permute, mv.expand, mv.flip)
+
+
+def bounds_of(t: Any) -> tuple[int, int] | None:
+    """Smallest and largest element where the host knows them: made from host data, or a view."""
+    node = t._node
+    while node.store is None and node.op in _WHOLE and 0 not in node.shape:
+        node = node.srcs[0]
+    found: tuple[int, int] | None = node.store.bounds if node.store is not None else None
+    return found
+
+
 def known_bounds(op: str, index: Any, size: int) -> None:
-    """Check indices the host knows (made from host data); computed ones are clamped on a device and
-    checked when they are read on the cpu."""
-    store = index._node.store
-    if store is not None and store.bounds is not None:
-        low, high = store.bounds
-        ix.check_bounds(op, low, high, size)
+    """Check indices the host knows; computed ones are clamped on a device and checked when they are
+    computed on the cpu."""
+    bounds = bounds_of(index)
+    if bounds is not None:
+        ix.check_bounds(op, *bounds, size)
 
 
 def _index_tensor(op: str, t: Any, size: int) -> Any:
@@ -55,16 +67,6 @@ class Indexing:
 
     def __getitem__(self: Any, index: Any) -> Tensor:
         return _basic_then_advanced(self, self._index_items(index))
-
-    def __setitem__(self: Any, index: Any, value: Any) -> None:
-        """Take other values in a part, as an in-place update (views taken before keep theirs)."""
-        found = bridge.operand(self, value, "assignment")
-        if found is None:
-            raise DTypeError(f"assignment: cannot read {type(value).__name__} as a tensor")
-        if found.device != self.device:
-            bridge.mixed("assignment", (self, found))
-        found = bridge.cast(found, self.dtype)
-        self._inplace(_assigned(self, self._index_items(index), found), "assignment")
 
     def _index_items(self: Any, index: Any) -> list[Any]:
         items = index if isinstance(index, tuple) else (index,)
@@ -202,7 +204,7 @@ def _region(x: Any, items: list[Any]) -> _Region:
             span = item.ndim if item.dtype.kind == "b" else 1
             parts = _mask_indices(item, x.shape[d : d + span]) if item.dtype.kind == "b" else [item]
             for i, part in enumerate(parts, d):
-                low = part._node.store.bounds[0] if _has_bounds(part) else -1
+                low, _ = bounds_of(part) or (-1, 0)
                 out.layout.append((_index_tensor("index", part, x.shape[i]), low >= 0))
                 out.add(0, x.shape[i])
         elif isinstance(item, slice):
@@ -238,41 +240,6 @@ def _basic_then_advanced(x: Any, items: list[Any]) -> Any:
     x = x.reshape(r.shape)
     advanced = [i for i, kind in enumerate(r.layout) if isinstance(kind, tuple)]
     return _advanced(x, [r.layout[i] for i in advanced], advanced) if advanced else x
-
-
-def _assigned(x: Any, items: list[Any], value: Any) -> Any:
-    """x with `value` (broadcast) at the indexed places."""
-    mask = (
-        items[0]
-        if items and all(isinstance(i, slice) and i == slice(None) for i in items[1:])
-        else None
-    )
-    if hasattr(mask, "_node") and mask.dtype.kind == "b":
-        if mask.shape != x.shape[: mask.ndim]:
-            raise ShapeError(f"a mask of shape {mask.shape} does not index {x.shape}")
-        if value.ndim <= x.ndim - mask.ndim:
-            return mask.reshape((*mask.shape, *(1,) * (x.ndim - mask.ndim))).where(value, x)
-    if any(hasattr(i, "_node") for i in items):
-        raise IndexRangeError(
-            "assignment takes ints, slices, or one mask with one value for all of its places; "
-            "for integer tensors use index_add or scatter_add"
-        )
-    r = _region(x, items)
-    if not prod(r.sizes):
-        return x
-    value = value.expand(r.shape).reshape(tuple(r.sizes))
-    if not r.whole(x.shape):
-        places = value.ones_of(value.shape, dt.int32)
-        value = value.pad_strided(x.shape, tuple(r.steps), tuple(r.starts))
-        places = places.pad_strided(x.shape, tuple(r.steps), tuple(r.starts))
-        if r.flips:
-            value, places = value.flip(tuple(r.flips)), places.flip(tuple(r.flips))
-        return (places != 0).where(value, x)
-    return value.flip(tuple(r.flips)) if r.flips else value
-
-
-def _has_bounds(t: Any) -> bool:
-    return t._node.store is not None and t._node.store.bounds is not None
 
 
 def _mask_indices(mask: Any, shape: tuple[int, ...]) -> list[Any]:
