@@ -280,7 +280,7 @@ def test_an_error_in_the_middle_of_backward(ad):
 
 @pytest.mark.quick
 def test_an_index_error_while_computing(cpu):
-    """Known only when computed: raised by the read or the step, which leaves everything as it was."""
+    """Known only when computed: raised by the read or the step; all stays as it was before."""
     ad = cpu.autodiff()
     table = wb.nn.Parameter(wb.ones(4, 2, device=ad))
     opt = wb.optim.Adam([table], lr=0.1)
