@@ -169,7 +169,7 @@ def test_without_a_gradient_nothing_moves(cpu: wb.Device) -> None:
     opt.step()
     np.testing.assert_array_equal(p[1].numpy(), start()[1])
     assert (p[0].numpy() != start()[0]).all()
-    assert [k for k in opt.state_dict()["state"]] == [0]
+    assert list(opt.state_dict()["state"]) == [0]
 
 
 def test_gradients_accumulate_and_are_let_go(cpu: wb.Device) -> None:

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
+from ..core.dtype import dtype_of
 from ..core.errors import ValueRangeError
 from . import functional as F
 from . import init
@@ -285,4 +286,4 @@ class Transformer(Module):
     @staticmethod
     def generate_square_subsequent_mask(sz: int, device: Any = None, dtype: Any = None) -> Any:
         """[sz, sz]: 0 where a row may look, -inf above the diagonal."""
-        return causal_mask(sz, sz, dtype or "float32", device)
+        return causal_mask(sz, sz, dtype_of(dtype or "float32"), device)
