@@ -220,8 +220,15 @@ class Emitter:
         if kind == "b":
             return "true" if value else "false"
         if kind == "f":
-            return f"f32({float(value)})"
+            # Compilers of shaders take x * 0 for 0 and divide by 0 as they like (NaN, infinity): a
+            # zero that they cannot see keeps IEEE arithmetic.
+            return self._zero() if value == 0 else f"f32({float(value)})"
         return f"{value}u" if kind == "u" else f"i32({value})"
+
+    def _zero(self) -> str:
+        if all(p.name != "zero" for p in self.params):
+            self.params.append(Param("zero", "f32", value=0))
+        return "P.zero"
 
     def _place(self, form: Form, low: str, count: str, step: int) -> tuple[str, int]:
         """(condition, new index variable) of the input position whose place is `form`: (form - low) / step
@@ -299,6 +306,9 @@ def view_coords(node: GNode, inner: tuple[int, ...], coords: Coords) -> Coords:
 def expression(node: GNode, args: list[str], dtypes: list[DType]) -> str:
     """The WGSL of an elementwise op on operand texts."""
     rule: Any = node.op.wgsl
+    if node.op.name == "sub" and args[0] == args[1] and dtypes[0].is_float:
+        # Compilers of shaders take x - x for 0, of NaN and infinity too.
+        return f"select(wb_nan(), 0.0, wb_isfinite({args[0]}))"
     if rule == "cast":
         return cast_text(args[0], dtypes[0], node.dtype)
     if isinstance(rule, dict):
