@@ -48,13 +48,15 @@ def rng(label: str) -> np.random.Generator:
 class Input:
     """A base array and the view steps that lead from it to the operand.
 
-    `of` >= 0: the steps start at that earlier input's base (the same storage twice). The step
-    "stored" realises what it is given: the op reads memory with strides instead of a view node.
+    `of` >= 0: the steps start at that earlier input's base (the same storage twice). `number`: the
+    base is a number of the program, which a kernel may hold as text. The step "stored" realises
+    what it is given: the op reads memory with strides instead of a view node.
     """
 
     base: Array
     steps: tuple[tuple[Any, ...], ...] = ()
     of: int = -1
+    number: bool = False
 
     @property
     def value(self) -> Array:

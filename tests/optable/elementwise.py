@@ -45,6 +45,8 @@ def cases(op: Op) -> Iterator[Case]:
             a = [sample(op, fn, dtype, (5, 7), k) for k in range(op.arity)]
             for view in ("stepped", "folded"):
                 yield _case(op, fn, f"{dtype} {view}", [VIEWS[view](x) for x in a], dtype)
+    if op.arity == 2:
+        yield from _numbers(op, fn, main)
     if op.name in ("neg", "add"):
         # More workgroups than one dimension has.
         large = np.arange(4_200_003, dtype=np.float32)
@@ -226,6 +228,22 @@ def _views(op: Op, fn: Fn, dtype: str) -> Iterator[Case]:
     for name, (first, second) in twice.items():
         inputs = [Input(square, first), Input(square, second, of=0)]
         yield _case(op, fn, name, inputs, dtype)
+
+
+def _numbers(op: Op, fn: Fn, dtype: str) -> Iterator[Case]:
+    """Numbers of the program as operands: some are text in a kernel, where compilers simplify."""
+    kind = kind_of(dtype)
+    values: list[Any] = {
+        "f": [0.0, 1.0, -1.0, 2.5, -0.0, np.inf, np.nan],
+        "i": [0, 1, -1, 3],
+        "b": [False, True],
+    }[kind]
+    x = specials(dtype)
+    for value in values:
+        number = Input(np.array(value, dtype), number=True)
+        yield _case(op, fn, f"x op {value}", [plain(x), number], dtype)
+        yield _case(op, fn, f"{value} op x", [number, plain(x)], dtype)
+    yield _case(op, fn, "specials x op x", [plain(x), Input(x, (), of=0)], dtype)
 
 
 def _refusals(op: Op) -> Iterator[Case]:

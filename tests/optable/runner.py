@@ -16,6 +16,7 @@ import numpy as np
 
 import wgburn as wb
 from wgburn.autodiff.functional import gradient_of
+from wgburn.core.dtype import dtype_of
 from wgburn.core.node import Node
 from wgburn.ops.record import NonDiff, Op
 from wgburn.tensor import bridge
@@ -101,12 +102,20 @@ def _tensor(a: Array, device: wb.Device) -> Tensor:
     return wb.tensor(a, dtype=a.dtype.name, device=device)
 
 
+def _number(a: Array, device: wb.Device) -> Tensor:
+    return bridge.constant(Tensor, a.item(), dtype_of(a.dtype), device.backend)
+
+
 def _operands(case: Case, bases: dict[int, Tensor], stored: list[Tensor] | None) -> list[Tensor]:
     return [i.steps_on(bases[i.of if i.of >= 0 else k], stored) for k, i in enumerate(case.inputs)]
 
 
 def _bases(case: Case, device: wb.Device) -> dict[int, Tensor]:
-    return {k: _tensor(i.base, device) for k, i in enumerate(case.inputs) if i.of < 0}
+    return {
+        k: _number(i.base, device) if i.number else _tensor(i.base, device)
+        for k, i in enumerate(case.inputs)
+        if i.of < 0
+    }
 
 
 def call(op: Op, case: Case, operands: Sequence[Tensor], device: wb.Device) -> Tensor:
