@@ -1,4 +1,4 @@
-"""The sorting and overwriting kernels on a real WebGPU device with default limits."""
+"""Sorting, overwriting and pair-wise scanning kernels on a WebGPU device with default limits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from kernel_harness import run
 from numpy.typing import NDArray
 
-from wgburn_shaders.kernels import index, sort
+from wgburn_shaders.kernels import index, scan, sort
 
 SPECIAL = np.array(
     [3, -1, np.nan, 0.0, -0.0, np.inf, -np.inf, 1e-40, -1e-40, 3, -1, np.nan], np.float32
@@ -140,3 +140,45 @@ def test_scatters_that_combine(what: str, fn: Any, dtype: Any) -> None:
 def test_only_additions_can_do_without_a_base() -> None:
     with pytest.raises(ValueError, match="base"):
         index.choose(index.SCATTER_SET, "f32", 1, 1)
+
+
+# -- scans of pairs -------------------------------------------------------------------------------
+
+SHAPES = [(1, 1, 1), (3, 17, 5), (1, 3000, 2), (2, 1024, 1)]
+
+
+@pytest.mark.parametrize("kind", [scan.SERIAL, scan.WORKGROUP])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_linear_recurrences(shape: tuple[int, int, int], kind: str) -> None:
+    rng = np.random.default_rng(0)
+    a = rng.uniform(-1.01, 1.01, shape).astype(np.float32)
+    b = rng.standard_normal(shape).astype(np.float32)
+    want = np.zeros(shape)
+    y = np.zeros((shape[0], shape[2]))
+    for i in range(shape[1]):
+        y = a[:, i] * y + b[:, i]
+        want[:, i] = y
+    spec = scan.ScanSpec(scan.LINEAR, "f32", kind=kind)
+    got = run(scan.build(spec), [a, b], shape, np.float32, scan.launch(spec, *shape))
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [scan.SERIAL, scan.WORKGROUP])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("what,better", [(scan.MAX_AT, np.maximum), (scan.MIN_AT, np.minimum)])
+def test_places_of_running_extrema(
+    shape: tuple[int, int, int], kind: str, what: str, better: Any
+) -> None:
+    x = np.random.default_rng(0).integers(-50, 50, shape).astype(np.float32)
+    x[:, shape[1] // 2 :: 97, -1] = np.nan
+    best = better.accumulate(x, 1)
+    place = np.arange(shape[1])[None, :, None]
+    want = np.maximum.accumulate(np.where((x == best) | np.isnan(x), place, -1), 1)
+    spec = scan.ScanSpec(what, "f32", kind=kind)
+    got = run(scan.build(spec), [x], shape, np.int32, scan.launch(spec, *shape))
+    np.testing.assert_array_equal(got, want)
+
+
+def test_pairs_run_forwards_only() -> None:
+    with pytest.raises(ValueError, match="forwards"):
+        scan.build(scan.ScanSpec(scan.LINEAR, "f32", True))

@@ -11,6 +11,7 @@ import numpy as np
 from ..core import dtype as dt
 from ..core.dtype import DType
 from .record import NONDIFF, OUT, Array, ReduceAttrs, _bool, _index, reduce
+from .scan import cumprod
 
 
 @dataclass(frozen=True)
@@ -106,17 +107,10 @@ def _prod_grad(c: Any, g: Any) -> tuple[Any]:
 
 
 def _exclusive_product(x: Any) -> Any:
-    """Products of all earlier elements of the last axis, in log2(n) products of shifted copies."""
+    """Products of all earlier elements along the last axis."""
+    lead = ((0, 0),) * (x.ndim - 1)
     n = x.shape[-1]
-    out = x.pad_constant(((0, 0),) * (x.ndim - 1) + ((1, 0),), 1.0).slice_axis(-1, 0, n)
-    step = 1
-    while step < n:
-        shifted = out.pad_constant(((0, 0),) * (x.ndim - 1) + ((step, 0),), 1.0).slice_axis(
-            -1, 0, n
-        )
-        out = out * shifted
-        step *= 2
-    return out
+    return x.apply(cumprod, (), x.ndim - 1).pad_constant((*lead, (1, 0)), 1.0).slice_axis(-1, 0, n)
 
 
 def _extreme_grad(c: Any, g: Any) -> tuple[Any]:

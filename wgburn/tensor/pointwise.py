@@ -131,10 +131,9 @@ class Pointwise:
         return flip.where(-a, a)
 
     def heaviside(self: Any, values: Any) -> Tensor:
-        """0 below 0, 1 above, `values` at 0."""
+        """0 below 0 and for NaN, 1 above, `values` at 0."""
         a, b = _pair(self, values, "heaviside")
-        step = (a == 0).where(b, (a > 0).to(a.dtype))
-        return a.isnan().where(a, step) if a.dtype.is_float else step
+        return (a == 0).where(b, (a > 0).to(a.dtype))
 
     def fmax(self: Any, other: Any) -> Tensor:
         """Maximum that prefers a number to NaN."""

@@ -9,8 +9,8 @@ from ..core import dtype as dt
 from ..core.errors import ShapeError, ValueRangeError
 from ..core.shape import axis
 from ..ops import scan as sn
+from ..ops.record import Op
 from . import bridge
-from .movement import cat
 from .reduction import ValuesIndices
 
 if TYPE_CHECKING:
@@ -83,11 +83,11 @@ class Statistics:
 
     def cummax(self: Any, dim: int) -> ValuesIndices:
         """Running maximum and where it was last met; a NaN stays."""
-        return _running(self, "cummax", dim, "maximum")
+        return _running(self, "cummax", dim, sn.cummax_index)
 
     def cummin(self: Any, dim: int) -> ValuesIndices:
         """Running minimum and where it was last met; a NaN stays."""
-        return _running(self, "cummin", dim, "minimum")
+        return _running(self, "cummin", dim, sn.cummin_index)
 
     def diff(self: Any, n: int = 1, dim: int = -1) -> Tensor:
         """Differences of neighbours, `n` times over."""
@@ -118,30 +118,10 @@ class Statistics:
         return (c / s.unsqueeze(1) / s.unsqueeze(0)).clamp(-1, 1)
 
 
-def _running(x: Any, op: str, dim: int, extreme: str) -> ValuesIndices:
-    """Values and places by doubling: after k steps an element has seen the 2^k before it."""
+def _running(x: Any, op: str, dim: int, index: Op) -> ValuesIndices:
     d = axis(op, dim, x.ndim)
     if not x.ndim:
         return ValuesIndices(x, x.zeros_of((), dt.int32))
-    n = x.shape[d]
-    seen = x.detach()
-    if seen.dtype.kind == "b":
-        seen = bridge.cast(seen, dt.int32)
-    best = _doubled(seen, d, extreme)
-    here = (seen == best) | seen.isnan() if seen.dtype.is_float else seen == best
-    one = tuple(n if i == d else 1 for i in range(x.ndim))
-    place = (seen.ones_of((n,), dt.int32).cumsum(0) - 1).reshape(one)
-    place = _doubled(here.where(place, -1), d, "maximum")
+    seen = bridge.cast(x, dt.int32) if x.dtype.kind == "b" else x
+    place = bridge.apply(index, (seen,), d)
     return ValuesIndices(x.gather(d, place), place)
-
-
-def _doubled(x: Any, d: int, extreme: str) -> Any:
-    n = x.shape[d]
-    step = 1
-    while step < n:
-        # Behind the start an element meets itself.
-        back = x.slice_axis(d, 0, n - step)
-        both = getattr(x.slice_axis(d, step, n - step), extreme)(back)
-        x = cat([x.slice_axis(d, 0, step), both], d)
-        step *= 2
-    return x

@@ -1,7 +1,8 @@
-"""Running sums and products along one axis, seen as [outer, length, inner], dense.
+"""Running sums, products, extrema and linear recurrences along one axis of a dense
+[outer, length, inner].
 
 Owns: the spec, the choice between a thread and a workgroup a row, the launch arithmetic.
-Input: 0 = x. Output: as x.
+Input: 0 = x (LINEAR: 0 = factors, 1 = terms). Output: as x, for MAX_AT and MIN_AT positions (i32).
 """
 
 from __future__ import annotations
@@ -21,12 +22,15 @@ from wgburn_shaders.render import render
 
 SERIAL, WORKGROUP = "serial", "workgroup"
 SUM, PROD = "sum", "prod"
+#: y[i] = a[i] * y[i - 1] + b[i]; where the largest or smallest so far was last met.
+LINEAR, MAX_AT, MIN_AT = "linear", "max_at", "min_at"
+PAIRS = (LINEAR, MAX_AT, MIN_AT)
 #: Rows up to this length are walked by one thread each, however few there are.
 SHORT = 64
 
 
 class ScanSpec(NamedTuple):
-    what: str  # SUM | PROD
+    what: str  # SUM | PROD | one of PAIRS
     acc: str
     reverse: bool = False  # from the last element to the first
     kind: str = SERIAL
@@ -42,7 +46,9 @@ def choose(
 @cache
 def build(spec: ScanSpec) -> KernelBody:
     lanes = 64 if spec.kind == SERIAL else 256
-    wgsl = render("scan.wgsl", **spec._asdict())
+    if spec.what in PAIRS and spec.reverse:
+        raise ValueError(f"{spec.what} runs forwards only")
+    wgsl = render("scan_pair.wgsl" if spec.what in PAIRS else "scan.wgsl", **spec._asdict())
     return KernelBody(wgsl, unsigned("rows", "length", "inner"), (lanes, 1, 1))
 
 
