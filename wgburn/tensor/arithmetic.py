@@ -306,9 +306,10 @@ class Arithmetic:
         if min is None and max is None:
             raise DTypeError("clamp needs min, max or both")
         out: Any = self
+        # Not maximum and minimum: at a bound the whole gradient is the tensor's, as in torch.
         if min is not None:
-            out = out.maximum(min)
-        return out if max is None else out.minimum(max)
+            out = (out < min).where(min, out)
+        return out if max is None else (out > max).where(max, out)
 
     clip = clamp
 
@@ -342,8 +343,6 @@ def _power(base: Any, exponent: Any) -> Any:
         if exponent == 3:
             return base * base * base
         if base.dtype.is_float:
-            if exponent == 0:
-                return base.ones_of(base.shape)
             if exponent == -1:
                 return base.reciprocal()
             if exponent == 0.5:
