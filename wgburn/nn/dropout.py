@@ -10,7 +10,7 @@ from .module import Module
 
 
 class _Dropout(Module):
-    def __init__(self, p: float = 0.5) -> None:
+    def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
         super().__init__()
         if not 0 <= p <= 1:
             raise ValueRangeError(f"{type(self).__name__}: p={p} must be a probability, 0 to 1")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
+from ..core import journal
 from ..core.errors import ShapeError
 from ..tensor.creation import ones, zeros
 from . import functional as F
@@ -85,7 +87,9 @@ class _RunningNorm(Module):
 
     def _factor(self) -> float:
         """Count the batch; how much it moves the statistics (momentum None: their plain mean)."""
-        seen = self._counters["num_batches_tracked"] = self._counters["num_batches_tracked"] + 1
+        before = self._counters["num_batches_tracked"]
+        journal.note(partial(self._counters.__setitem__, "num_batches_tracked", before))
+        seen = self._counters["num_batches_tracked"] = before + 1
         return 1.0 / seen if self.momentum is None else self.momentum
 
     def __getstate__(self) -> dict[str, Any]:

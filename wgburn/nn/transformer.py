@@ -24,7 +24,7 @@ Activation = str | Callable[[Any], Any]
 def _activation(activation: Activation) -> Callable[[Any], Any]:
     if callable(activation):
         return activation
-    known = {"relu": F.relu, "gelu": F.gelu}
+    known: dict[str, Callable[[Any], Any]] = {"relu": F.relu, "gelu": F.gelu}
     if activation not in known:
         raise ValueRangeError(
             f"transformer: activation {activation!r}; use 'relu', 'gelu' or a function"

@@ -1,4 +1,4 @@
-"""Activation functions."""
+"""Activation functions. `inplace` is torch's, and changes nothing: tensors are values."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ...core.errors import ShapeError, ValueRangeError
 from .checks import need_float
 
 
-def relu(input: Any) -> Any:
+def relu(input: Any, inplace: bool = False) -> Any:
     return input.relu()
 
 
-def relu6(input: Any) -> Any:
-    return input.clamp(0.0, 6.0)
+def relu6(input: Any, inplace: bool = False) -> Any:
+    return _clamped(input, 0.0, 6.0)
 
 
 def sigmoid(input: Any) -> Any:
@@ -57,11 +57,11 @@ def gelu(input: Any, approximate: str = "none") -> Any:
     raise ValueRangeError(f"gelu: approximate={approximate!r}; use 'none' or 'tanh'")
 
 
-def silu(input: Any) -> Any:
+def silu(input: Any, inplace: bool = False) -> Any:
     return input * input.sigmoid()
 
 
-def mish(input: Any) -> Any:
+def mish(input: Any, inplace: bool = False) -> Any:
     return input * input.softplus().tanh()
 
 
@@ -102,16 +102,16 @@ def _clamped(x: Any, low: float, high: float) -> Any:
     return (x <= low).where(low, (x >= high).where(high, x))
 
 
-def hardsigmoid(input: Any) -> Any:
+def hardsigmoid(input: Any, inplace: bool = False) -> Any:
     return _clamped(input / 6.0 + 0.5, 0.0, 1.0)
 
 
-def hardswish(input: Any) -> Any:
+def hardswish(input: Any, inplace: bool = False) -> Any:
     inside = input * (input + 3.0) / 6.0
     return (input <= -3.0).where(0.0, (input >= 3.0).where(input, inside))
 
 
-def elu(input: Any, alpha: float = 1.0) -> Any:
+def elu(input: Any, alpha: float = 1.0, inplace: bool = False) -> Any:
     return _elu(input, alpha, 1.0)
 
 
@@ -124,7 +124,7 @@ def _elu(x: Any, alpha: float, stretch: float) -> Any:
     return (x > 0).where(x, low.expm1() * alpha)
 
 
-def celu(input: Any, alpha: float = 1.0) -> Any:
+def celu(input: Any, alpha: float = 1.0, inplace: bool = False) -> Any:
     return _elu(input, alpha, alpha)
 
 
@@ -132,11 +132,11 @@ _SELU_SCALE = 1.0507009873554804934193349852946
 _SELU_ALPHA = 1.6732632423543772848170429916717
 
 
-def selu(input: Any) -> Any:
+def selu(input: Any, inplace: bool = False) -> Any:
     return _elu(input, _SELU_ALPHA, 1.0) * _SELU_SCALE
 
 
-def leaky_relu(input: Any, negative_slope: float = 0.01) -> Any:
+def leaky_relu(input: Any, negative_slope: float = 0.01, inplace: bool = False) -> Any:
     return (input > 0).where(input, input * negative_slope)
 
 

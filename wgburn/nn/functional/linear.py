@@ -83,7 +83,7 @@ def one_hot(tensor: Any, num_classes: int = -1) -> Any:
     return creation.one_hot(tensor, num_classes)
 
 
-def dropout(input: Any, p: float = 0.5, training: bool = True) -> Any:
+def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
     """Zero each element with probability p and scale the rest by 1 / (1 - p);
     the input when not training.
     """

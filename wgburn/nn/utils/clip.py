@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from ...autodiff.functional import no_grad
+from ...core import journal
 from ...core.errors import ValueRangeError
 from ...tensor.creation import zeros
 from ...tensor.movement import stack
@@ -17,6 +19,11 @@ from ..functional.norm import vector_norm
 def _with_gradients(parameters: Tensor | Iterable[Tensor]) -> list[Any]:
     every = [parameters] if isinstance(parameters, Tensor) else list(parameters)
     return [p for p in every if p.grad is not None]
+
+
+def _replace(p: Any, grad: Any) -> None:
+    journal.note(partial(setattr, p, "grad", p.grad))
+    p.grad = grad
 
 
 def get_total_norm(tensors: Iterable[Any], norm_type: float = 2.0) -> Any:
@@ -51,7 +58,7 @@ def clip_grad_norm_(
     with no_grad():
         scale = (max_norm / (total + 1e-6)).minimum(1.0)
         for p in held:
-            p.grad = p.grad * scale.to(p.grad.dtype)
+            _replace(p, p.grad * scale.to(p.grad.dtype))
     return total
 
 
@@ -60,4 +67,4 @@ def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -
     limit = float(clip_value)
     with no_grad():
         for p in _with_gradients(parameters):
-            p.grad = p.grad.clamp(-limit, limit)
+            _replace(p, p.grad.clamp(-limit, limit))
