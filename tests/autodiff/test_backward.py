@@ -46,17 +46,32 @@ def test_gradient_of_more_than_one_element(ad):
     y = p * p
     with pytest.raises(wb.GradError, match=r"\(2,\).*gradient="):
         y.backward()
-    y.backward(wb.tensor([1.0, 10.0], device=ad))
+    y.backward(wb.tensor([1.0, 10.0], device=ad), retain_graph=True)
     assert p.grad.tolist() == [2, 40]
+    y.backward(np.array([1, 0]), retain_graph=True)
+    assert p.grad.tolist() == [4, 40]
+    with pytest.raises(wb.DTypeError, match="str"):
+        y.backward("ones")
 
 
 def test_backward_on_a_plain_device(device):
     p = wb.ones(2, device=device).requires_grad_()
     with pytest.raises(wb.GradError, match=r"autodiff\(\)"):
         (p * p).sum().backward()
-    moved = p.to(device.autodiff())
     with pytest.raises(wb.GradError, match="does not depend on any leaf"):
-        (moved.detach() * 2).sum().backward()
+        (p.detach().to(device.autodiff()) * 2).sum().backward()
+
+
+def test_a_leaf_made_on_a_plain_device(device, cpu):
+    """The wish is noted there; on an autodiff device the moved tensor is the leaf."""
+    p = wb.tensor([1.0, 2.0], device=device).requires_grad_()
+    assert p.requires_grad
+    assert not (p * 2).requires_grad
+    for target in (device.autodiff(), cpu.autodiff()):
+        moved = p.to(target)
+        (moved * moved).sum().backward()
+        assert moved.grad.tolist() == [2, 4]
+    assert p.grad is None
 
 
 def test_plain_and_autodiff_tensors_mix(device, ad):

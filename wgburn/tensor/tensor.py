@@ -268,6 +268,8 @@ class Tensor(
             out = Tensor(self._node, device.is_autodiff)
             if device.is_autodiff:
                 out._fn = self._fn
+                if self._requires and out._fn is None:
+                    out.requires_grad_()
             if self._node.store is None:
                 self._node.backend.pending.refs.append(ref(out))
             return out
@@ -347,6 +349,11 @@ class Tensor(
                 "backward: this tensor does not depend on any leaf that requires a gradient "
                 "(nn.Parameter, or a float tensor after requires_grad_())"
             )
+        if gradient is not None:
+            found = bridge.operand(self, gradient, "backward")
+            if found is None:
+                raise DTypeError(f"backward: gradient is a {type(gradient).__name__}, not a tensor")
+            gradient = bridge.cast(found, self.dtype)
         seed = engine.seed_of(self, gradient, "backward")
         if seed is None:
             seed = self.ones_of(self.shape)

@@ -43,6 +43,8 @@ def _landed(t: Any, host: Any, d: dt.DType, device: Device) -> Any:
     if t._fn is not None and mode.enabled and device.is_autodiff:
         home = t.device
         out._fn = GradFn(Rule("to", lambda c, g: (g.to(home),)), out._node, (t,))
+    elif t._requires and t._fn is None and device.is_autodiff:
+        out.requires_grad_()
     return out
 
 
