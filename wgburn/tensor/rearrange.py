@@ -222,7 +222,6 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Any, ...]:
         one = tuple(n if d == i else 1 for d, n in enumerate(shape))
         grids.append(t.reshape(one).expand(shape))
     if swap:
-        grids = [g.transpose(0, 1) for g in grids]
         grids[0], grids[1] = grids[1], grids[0]
     return tuple(grids)
 
