@@ -1,7 +1,7 @@
 """The journal of a rehearsal: how to undo what a function did to values that outlive it.
 
-Owns: one list of undo actions a thread, present only while a rehearsal (wb.explain) runs. Must not know:
-what the actions do. Whoever changes something lasting calls `note`.
+Owns: one list of undo actions a thread, present only while a rehearsal (wb.explain) runs. Must not
+know: what the actions do. Whoever changes something lasting calls `note`.
 """
 
 from __future__ import annotations

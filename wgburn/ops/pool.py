@@ -108,7 +108,7 @@ def _position_numpy(call: Call, x: Array) -> Array:
                 who[...] = 0
                 continue
             if nans:
-                # NaN-true "greater": not (v <= best) also holds where either is NaN; a NaN best stays.
+                # NaN-true "greater": not (v <= best) holds for NaN too; a NaN best stays.
                 np.less_equal(v, top, out=more)
                 np.logical_not(more, out=more)
                 more &= ~np.isnan(top)
@@ -128,14 +128,11 @@ def _position_numpy(call: Call, x: Array) -> Array:
     origin = sum(
         (g * st for g, st in zip(grid, strides, strict=True)), np.zeros(a.out, np.int64)
     ).astype(np.int32)
-    step = np.array(
-        [
-            sum(t * d * st for t, d, st in zip(tap, a.dilation, strides, strict=True))
-            for tap, _ in taps
-        ],
-        np.int32,
-    )
-    out = np.take(step, winner)
+    steps = [
+        sum(t * d * st for t, d, st in zip(tap, a.dilation, strides, strict=True))
+        for tap, _ in taps
+    ]
+    out = np.take(np.array(steps, np.int32), winner)
     out += origin
     return out
 
