@@ -59,7 +59,9 @@ def _shifted(t: Any, axis: int, by: int, fill: float) -> Any:
 
 def _linear_numpy(call: Call, a: Array, b: Array) -> Array:
     a, b = np.moveaxis(a, call.attrs, 0), np.moveaxis(b, call.attrs, 0)
-    out = np.empty(b.shape, np.float32 if b.dtype == np.float16 else b.dtype)
+    if b.dtype == np.float16:
+        a, b = a.astype(np.float32), b.astype(np.float32)
+    out = np.empty(b.shape, b.dtype)
     y: Any = 0
     for i in range(b.shape[0]):
         y = out[i] = a[i] * y + b[i]
