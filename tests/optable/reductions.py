@@ -309,3 +309,108 @@ def scan_cases(op: Op) -> Iterator[Case]:
     if product:
         x = np.array([[0.7, 0.0, 1.2, -0.8], [0.0, 1.1, 0.0, 2.0]])
         yield Case("gradient with zeros", (plain(x),), 1, check="grad", wrt=(0,))
+
+
+_LINES: list[tuple[tuple[int, ...], int]] = [
+    ((5,), 0),
+    ((1,), 0),
+    ((0,), 0),
+    ((3, 4, 5), 1),
+    ((3, 70), 1),
+    ((70, 3), 0),
+    ((2, 3000), 1),
+    ((300, 70), 0),
+    ((40001,), 0),
+]
+
+
+def linear_cases(op: Op) -> Iterator[Case]:
+    """y[i] = a[i] * y[i - 1] + b[i]."""
+
+    def recurrence(axis: int) -> Callable[[Array, Array], Any]:
+        def ref(a: Array, b: Array) -> Any:
+            out, y = [], np.zeros(np.delete(b.shape, axis))
+            for i in range(b.shape[axis]):
+                y = np.take(a, i, axis) * y + np.take(b, i, axis)
+                out.append(y)
+            return np.stack(out, axis) if out else np.zeros(b.shape)
+
+        return ref
+
+    def one(label: str, a: Input, b: Input, axis: int) -> Case:
+        ref, dtype = recurrence(axis), a.base.dtype.name
+        return Case(label, (a, b), axis, ref=ref, result=dtype, tol=Tol(scale=2e-6), scale=ref)
+
+    def pair(shape: tuple[int, ...], dtype: str = "float32") -> tuple[Array, Array]:
+        random = rng(f"linear {shape}")
+        return (
+            random.uniform(-1, 1, shape).astype(dtype),
+            random.normal(size=shape).astype(dtype),
+        )
+
+    for shape, axis in _LINES:
+        a, b = pair(shape)
+        yield one(f"{shape} along {axis}", plain(a), plain(b), axis)
+    for dtype in ("float16", "float64"):
+        a, b = pair((4, 9), dtype)
+        yield one(dtype, plain(a), plain(b), 1)
+    for name, view in VIEWS.items():
+        a, b = pair((5, 6))
+        yield one(f"{name} factors", view(a), plain(b), 0)
+        yield one(f"{name} terms", plain(a), view(b), 1)
+    a, b = pair((6, 6))
+    yield one("x of x.T", plain(a), Input(a, (("permute", (1, 0)),), of=0), 0)
+    b[1, 3], b[2, 0] = np.nan, np.inf
+    yield one("NaN and infinity", plain(a), plain(b), 1)
+    bad = (plain(a), plain(b[:3]))
+    yield Case("other shapes", bad, 0, check="raises", error=wb.ShapeError)
+    whole = (plain(np.ones(3, np.int32)), plain(np.ones(3, np.int32)))
+    yield Case("refuses int32", whole, 0, check="raises", error=wb.DTypeError)
+    for shape, axis in (((4,), 0), ((2, 3, 2), 1), ((0, 2), 1), ((1, 3), 0)):
+        a, b = pair(shape, "float64")
+        label = f"gradient {shape} along {axis}"
+        yield Case(label, (plain(a), plain(b)), axis, check="grad", wrt=(0, 1))
+
+
+def running_position_cases(op: Op) -> Iterator[Case]:
+    """Where the largest or smallest so far was last met; a NaN is both."""
+    sign = 1 if op.name == "cummax_index" else -1
+
+    def line(row: Array) -> list[int]:
+        best, at, out = None, 0, []
+        for i, v in enumerate(row.tolist()):
+            if best is None or v != v or (best == best and sign * v >= sign * best):
+                best, at = v, i
+            out.append(at)
+        return out
+
+    def one(label: str, x: Input, axis: int) -> Case:
+        def ref(v: Array) -> Any:
+            return np.apply_along_axis(line, axis, v) if v.size else np.zeros(v.shape, np.int64)
+
+        return Case(label, (x,), axis, ref=ref, result="int32")
+
+    def values(dtype: str, shape: tuple[int, ...]) -> Array:
+        random = rng(f"{op.name} {dtype} {shape}")
+        if kind_of(dtype) in "iu":
+            return random.integers(0, 100, shape).astype(dtype)
+        return np.round(random.normal(size=shape) * 3).astype(dtype)
+
+    for shape, axis in _LINES:
+        yield one(f"{shape} along {axis}", plain(values("float32", shape)), axis)
+    for dtype in DTYPES:
+        if kind_of(dtype) in op.dtypes and dtype != "float32":
+            yield one(dtype, plain(values(dtype, (4, 9))), 1)
+            yield one(f"{dtype} long", plain(values(dtype, (300,))), 0)
+    for name, view in VIEWS.items():
+        yield one(name, view(values("float32", (5, 6))), 0)
+    special = np.array(
+        [[1, np.nan, 2, np.nan, 3], [np.inf, 1, -np.inf, np.inf, 2], [-np.inf, -np.inf, 0, 0, 1]],
+        np.float32,
+    )
+    yield one("NaN and infinity", plain(special), 1)
+    long = np.tile(special, (1, 60))
+    yield one("NaN and infinity in long rows", plain(long), 1)
+    flags = (plain(np.ones(3, bool)),)
+    yield Case("refuses bool", flags, 0, check="raises", error=wb.DTypeError)
+    yield Case("no gradient", (plain(values("float32", (3,))),), 0, check="none")
