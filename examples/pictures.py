@@ -1,4 +1,4 @@
-"""PNG pictures of a training run: curves, and a sheet of digits. Needs Pillow only."""
+"""PNG pictures of a training run: curves, a sheet of digits or of texts. Needs Pillow only."""
 
 from __future__ import annotations
 
@@ -126,6 +126,7 @@ def draw_curves(
     losses: Sequence[float],
     train_accuracy: Sequence[float],
     test_accuracy: Sequence[float],
+    what: str = "digits",
 ) -> None:
     """Loss of each step, and accuracy after each epoch, side by side."""
     image, draw = _canvas(960, 400)
@@ -146,8 +147,8 @@ def draw_curves(
 
     at = [float(i + 1) for i in range(epochs)]
     curves = [
-        ("training digits, while training", ORANGE, list(zip(at, train_accuracy, strict=True))),
-        ("test digits", BLUE, list(zip(at, test_accuracy, strict=True))),
+        (f"training {what}, while training", ORANGE, list(zip(at, train_accuracy, strict=True))),
+        (f"test {what}", BLUE, list(zip(at, test_accuracy, strict=True))),
     ]
     lowest = min([*train_accuracy, *test_accuracy])
     axes = Axes(draw, (540, 44, 930, 340), (0, epochs), (max(0.0, lowest - 0.02), 1.0))
@@ -213,3 +214,79 @@ def _digit(
     text = str(guess) if right else f"{label} as {guess}"
     middle = x + CELL * SCALE / 2
     draw.text((middle, y + side + 10 * SCALE), text, INK if right else RED, font(13), anchor="mm")
+
+
+LINE = 15
+#: Characters of a text that fit beside the names.
+SHOWN = 108
+
+
+def draw_texts(
+    path: Path,
+    texts: Sequence[str],
+    names: Sequence[str],
+    labels: NDArray[np.integer],
+    predictions: NDArray[np.integer],
+    shown: int = 16,
+    wrong_shown: int = 24,
+) -> None:
+    """How often each class was taken for which, then the first texts, then wrong ones."""
+    wrong = np.flatnonzero(labels != predictions)
+    listed = wrong[:wrong_shown]
+    top = 70 + 34 * len(names)
+    height = top + 2 * 44 + LINE * (min(shown, len(texts)) + len(listed)) + 16
+    image, draw = _canvas(960, height)
+    _confusion(draw, names, labels, predictions)
+    y = top
+    for title, part in (
+        (
+            f"the first {min(shown, len(texts))} test texts: what they are",
+            range(len(texts))[:shown],
+        ),
+        (f"{len(wrong)} of {len(texts)} are wrong: what they are, as what", listed),
+    ):
+        draw.text((20 * SCALE, (y + 24) * SCALE), title, INK, font(15), anchor="lm")
+        y += 40
+        for index in part:
+            _text(draw, y, texts[index], names, int(labels[index]), int(predictions[index]))
+            y += LINE
+        y += 4
+    _save(image, path)
+
+
+def _confusion(
+    draw: ImageDraw.ImageDraw,
+    names: Sequence[str],
+    labels: NDArray[np.integer],
+    predictions: NDArray[np.integer],
+) -> None:
+    """A table: a row for each class, a column for each answer."""
+    at, wide = 160, 150
+    draw.text((at * SCALE, 20 * SCALE), "answers", INK, font(13), anchor="lm")
+    for i, name in enumerate(names):
+        x = (at + wide * i + wide / 2) * SCALE
+        draw.text((x, 42 * SCALE), name, INK, font(13), anchor="mm")
+        y = 54 + 34 * i
+        draw.text(((at - 10) * SCALE, (y + 17) * SCALE), name, INK, font(13), anchor="rm")
+        total = max(1, int(np.sum(labels == i)))
+        for j in range(len(names)):
+            count = int(np.sum((labels == i) & (predictions == j)))
+            box = (at + wide * j, y, at + wide * (j + 1) - 2, y + 32)
+            # The more of a row, the darker; mistakes in orange.
+            pure = (31, 95, 168) if i == j else (217, 115, 13)
+            part = count / total
+            colour = tuple(round(255 + (c - 255) * part) for c in pure)
+            draw.rectangle([v * SCALE for v in box], colour, FAINT, SCALE)
+            middle = ((box[0] + box[2]) / 2 * SCALE, (y + 16) * SCALE)
+            ink = "white" if part > 0.5 else INK
+            draw.text(middle, f"{count}  {part:.0%}", ink, font(13), anchor="mm")
+
+
+def _text(
+    draw: ImageDraw.ImageDraw, y: float, text: str, names: Sequence[str], label: int, guess: int
+) -> None:
+    right = label == guess
+    name = names[label] if right else f"{names[label]} as {names[guess]}"
+    plain = " ".join(text.split())
+    draw.text((20 * SCALE, y * SCALE), name, INK if right else RED, font(10))
+    draw.text((190 * SCALE, y * SCALE), plain[:SHOWN], INK, font(10))
