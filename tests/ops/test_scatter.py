@@ -17,17 +17,17 @@ COLS = np.array([1, 3], np.int32)
 MASK = rand(3, 4, seed=2) > 0
 
 
-def index_of(m: Any, *parts: Any) -> Any:
-    """An index for either namespace."""
-    made = [
-        (m.tensor(p.astype(np.int64)) if m is torch else p)
-        if isinstance(p, np.ndarray) and p.dtype == np.int32
-        else m.tensor(p)
-        if isinstance(p, np.ndarray)
-        else p
-        for p in parts
-    ]
-    return tuple(made)
+def index_of(m: Any, x: Any, *parts: Any) -> tuple[Any, ...]:
+    """An index for x in either namespace; wgburn takes numpy's own, torch wants tensors of int64."""
+
+    def one(p: Any) -> Any:
+        if not isinstance(p, np.ndarray):
+            return p
+        if m is torch:
+            return torch.tensor(p.astype(np.int64) if p.dtype == np.int32 else p)
+        return wb.tensor(p, device=x.device)
+
+    return tuple(one(p) for p in parts)
 
 
 #: Name, index, shape of the value.
@@ -65,9 +65,9 @@ INDICES: list[tuple[str, tuple[Any, ...], tuple[int, ...]]] = [
 def test_setting_items(same: Any, name: str, index: Any, shape: tuple[int, ...]) -> None:
     def case(m: Any, x: Any, v: Any) -> Any:
         y = x * 1.0
-        y[index_of(m, *index)] = v
+        y[index_of(m, x, *index)] = v
         z = x * 1.0
-        z[index_of(m, *index)] = 7
+        z[index_of(m, x, *index)] = 7
         return y, z
 
     same(case, X, rand(*shape, seed=4))
@@ -99,8 +99,8 @@ def test_setting_other_dtypes(same: Any, dtype: Any) -> None:
     def case(m: Any, x: Any) -> Any:
         a, b, c = x.clone(), x.clone(), x.clone()
         a[1:, ::2] = a[:2, 1::2].clone()
-        b[index_of(m, ROWS, COLS)] = 1
-        c[index_of(m, ROWS)] = x[:2]
+        b[index_of(m, x, ROWS, COLS)] = 1
+        c[index_of(m, x, ROWS)] = x[:2]
         return a, b, c
 
     same(case, x, grad=False)
