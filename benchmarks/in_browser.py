@@ -17,7 +17,7 @@ from browser.rig.session import Session  # noqa: E402
 
 from web.local import wheel  # noqa: E402
 
-PARTS = ("runtime",)
+PARTS = ("training", "runtime")
 
 
 def main() -> None:

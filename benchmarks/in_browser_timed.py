@@ -14,6 +14,8 @@ from wgburn_runtime.driver import PARAMS_ALIGN, PARAMS_USAGE, TENSOR_USAGE, Prog
 
 LAUNCHES = 1000
 MEGABYTES = 16
+BATCH = 64
+STEPS = 7
 STEP = """
 struct Params {{ k: u32, step: u32, b: u32, c: u32 }}
 @group(0) @binding(0) var<storage, read_write> z: array<u32>;
@@ -91,10 +93,41 @@ async def runtime() -> str:
     """Everything that needs no tensor, as JSON."""
     started = now()
     driver = await browser.open_browser()
-    figures: dict[str, Any] = {"first device, ms": now() - started}
+    figures: dict[str, Any] = {"another device, ms": now() - started}
     try:
         figures |= await dispatches(driver)
         figures |= await transfers(driver)
     finally:
         driver.close()
+    return json.dumps(figures)
+
+
+async def training() -> str:
+    """Import, first device, and the seed CNN at batch 64, as JSON. Run before `runtime`."""
+    started = now()
+    import wgburn as wb
+
+    figures: dict[str, Any] = {"import wgburn, ms": now() - started}
+    started = now()
+    device = await wb.Device.wgpu_async(limits="default")
+    figures["first device, ms"] = now() - started
+    from browser import seed_training
+
+    trainer = seed_training.Trainer(device, 1e-3)
+    driver = device.backend.driver
+    batches = seed_training.batches(BATCH)
+    steps, crossings = [], []
+    for _ in range(STEPS):
+        started, before = now(), driver.crossings
+        data = next(batches)
+        await trainer.step(*data)
+        steps.append(now() - started)
+        crossings.append(driver.crossings - before)
+    figures["first training step, with compiling, s"] = steps[0] / 1000
+    figures["second training step, with compiling, s"] = steps[1] / 1000
+    figures["training step, s"] = median(steps[2:]) / 1000
+    figures["digits a second"] = 1000 * BATCH / median(steps[2:])
+    figures["crossings of a training step that reads the loss"] = max(crossings[2:])
+    figures["programs"] = driver.stats.pipelines
+    device.close()
     return json.dumps(figures)

@@ -55,7 +55,7 @@ def test_losses_of_a_slow_training_agree(
         str(device): asyncio.run(seed_training.losses(device, SLOW_STEPS, BATCH, SLOW_LR))
         for device in (cpu, wgpu)
     }
-    found["Chromium"] = json.loads(chromium.python(code, timeout=300))
+    found["Chromium"] = json.loads(chromium.python(code, timeout=900))
     values = np.array(list(found.values()))
     print(f"losses of step {SLOW_STEPS}:", {k: v[-1] for k, v in found.items()})
     assert values.shape == (3, SLOW_STEPS)
@@ -101,7 +101,7 @@ from pyodide.http import pyfetch
 records = seed_training.unpack(await (await pyfetch("/rig/records.npz")).bytes())
 json.dumps([each async for each in seed_training.followed({where}, records, {BATCH})])
 """
-    check_followed(json.loads(chromium.python(code, timeout=300)))
+    check_followed(json.loads(chromium.python(code, timeout=900)))
 
 
 LONG_RUN = """
@@ -132,7 +132,7 @@ def test_nothing_grows_over_300_steps(chromium: Session) -> None:
     chromium.python(LONG_RUN)
     figures = []
     for steps in (20, 40, 240):
-        figures.append(json.loads(chromium.python(f"await run({steps})", timeout=300)))
+        figures.append(json.loads(chromium.python(f"await run({steps})", timeout=900)))
         figures[-1]["js heap"] = chromium.js_heap()
     print("after 20, 60 and 300 steps:")
     for name in figures[0]:
