@@ -71,11 +71,17 @@ class Grouping:
     """The groups of a graph, in an order in which they can run."""
 
     def __init__(
-        self, graph: Graph, fuse: bool, trial: Callable[[Group, dict[int, bool]], str]
+        self,
+        graph: Graph,
+        fuse: bool,
+        trial: Callable[[Group, dict[int, bool]], str],
+        most_reads: int = 1 << 30,
     ) -> None:
         self.graph = graph
         self.fuse = fuse
         self.trial = trial
+        #: Buffers that one kernel can read: what it recomputes must not need more.
+        self.most_reads = most_reads
         self.outputs = {base_of(graph, o) for o in graph.outputs}
         self.units = self._units()
         self.reads = self._reads()
@@ -108,7 +114,9 @@ class Grouping:
         # Cost of recomputing, and how many stored values that reads, from the leaves up.
         cost = [0] * len(nodes)
         loads: list[frozenset[int]] = [frozenset()] * len(nodes)
+        binds: list[frozenset[int]] = []
         for i, n in enumerate(nodes):
+            binds.append(self._bound(n, binds, units))
             if n.op is None:
                 loads[i] = frozenset((i,)) if prod(n.shape) > 1 else frozenset()
                 continue
@@ -142,6 +150,21 @@ class Grouping:
                     units.add(i)
                     cost[i], loads[i] = 0, frozenset((i,))
         return units
+
+    def _bound(self, n: GNode, binds: list[frozenset[int]], units: set[int]) -> frozenset[int]:
+        """Buffers that computing a node reads; what needs most gets memory until all fit."""
+        bases = {base_of(self.graph, s) for s in n.srcs}
+        while True:
+            need = {}
+            for b in bases:
+                op = self.graph.nodes[b].op
+                stored = op is None or op.kind in ("reduce", "kernel") or b in units
+                need[b] = frozenset((b,)) if stored else binds[b]
+            every = frozenset().union(*need.values())
+            most = max(bases, key=lambda b: len(need[b]), default=-1)
+            if len(every) <= self.most_reads or len(need[most]) <= 1:
+                return every
+            units.add(most)
 
     def _behind_kernel(self, i: int, n: GNode, users: list[list[int]]) -> bool:
         """Whether a node can be stored for nothing: it is all that is done with a heavy kernel's result."""

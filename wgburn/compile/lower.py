@@ -100,7 +100,8 @@ class Lowering:
 
     # -- groups -----------------------------------------------------------------------------------
     def run(self) -> Plan:
-        grouping = Grouping(self.graph, self.fuse, self.trial)
+        most = self.limits["maxStorageBuffersPerShaderStage"] - 1
+        grouping = Grouping(self.graph, self.fuse, self.trial, most_reads=most)
         for group in grouping.ordered():
             self.lower_group(group, grouping.stored(group))
         outputs = [self.output(o) for o in self.graph.outputs]
