@@ -18,7 +18,7 @@ MASK = rand(3, 4, seed=2) > 0
 
 
 def index_of(m: Any, x: Any, *parts: Any) -> tuple[Any, ...]:
-    """An index for x in either namespace; wgburn takes numpy's own, torch wants tensors of int64."""
+    """An index for x in either namespace (torch wants int64)."""
 
     def one(p: Any) -> Any:
         if not isinstance(p, np.ndarray):
