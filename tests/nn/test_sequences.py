@@ -177,11 +177,11 @@ def test_recurrent_equals_torchs(case: tuple[str, dict[str, Any]], device: wb.De
     name, settings = case
     torch.manual_seed(0)
     ours, theirs = (getattr(lib, name)(3, 4, **settings) for lib in (nn, torch.nn))
-    x = normal(3, 5, 3) if settings.get("batch_first") else normal(5, 3, 3)
+    x = normal(2, 3, 3) if settings.get("batch_first") else normal(3, 2, 3)
     compare(ours, theirs, (x,), device)
     count = settings.get("num_layers", 1) * (2 if settings.get("bidirectional") else 1)
     sizes = [settings.get("proj_size", 4), 4][: 2 if name == "LSTM" else 1]
-    state = [normal(count, 3, s, seed=i) for i, s in enumerate(sizes)]
+    state = [normal(count, 2, s, seed=i) for i, s in enumerate(sizes)]
     for p in (*ours.parameters(), *theirs.parameters()):
         p.grad = None
 
@@ -189,14 +189,15 @@ def test_recurrent_equals_torchs(case: tuple[str, dict[str, Any]], device: wb.De
         return lambda *a: model(a[0], tuple(a[1:]) if name == "LSTM" else a[1])
 
     compare(with_state(ours), with_state(theirs), (x, *state), device)
-    compare(ours, theirs, (normal(4, 3),), device) if not count > 2 else None
+    if count == 1:
+        compare(ours, theirs, (normal(3, 3),), device)
 
 
 @pytest.mark.parametrize("name", ["RNN", "GRU", "LSTM"])
 @pytest.mark.parametrize("batch_first", [False, True])
 def test_packed_sequences(name: str, batch_first: bool, device: wb.Device) -> None:
-    lengths = [2, 5, 3]
-    settings = {"bidirectional": True, "num_layers": 2, "batch_first": batch_first}
+    lengths = [2, 3, 1]
+    settings = {"bidirectional": True, "batch_first": batch_first}
     ours, theirs = (getattr(lib, name)(3, 4, **settings) for lib in (nn, torch.nn))
 
     def run(model: Any, rnn: Any) -> Any:
@@ -209,7 +210,7 @@ def test_packed_sequences(name: str, batch_first: bool, device: wb.Device) -> No
 
     ours.load_state_dict(theirs.state_dict())
     ours.to(device.autodiff())
-    x = normal(3, 6, 3) if batch_first else normal(6, 3, 3)
+    x = normal(3, 4, 3) if batch_first else normal(4, 3, 3)
     compare(run(ours, nn.utils.rnn), run(theirs, torch.nn.utils.rnn), (x,), device)
     for key, p in theirs.named_parameters():
         close(ours.get_parameter(key).grad, p.grad, key)
