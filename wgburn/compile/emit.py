@@ -70,6 +70,7 @@ class Emitter:
     sources: dict[int, Source]  # nodes that are in memory
     extent: dict[int, int]  # values that each index variable takes
     loads: list[int] = field(default_factory=list)  # buffers read, in order of first use
+    places: list[tuple[int, Form]] = field(default_factory=list)  # what is read of them
     forms: list[Form] = field(default_factory=list)
     params: list[Param] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
@@ -164,6 +165,7 @@ class Emitter:
 
     def _load(self, source: Source, form: Form) -> str:
         name = self.fresh("x")
+        self.places.append((source.buffer, form))
         self.lines.append(f"let {name} = <load:{self.buffer(source.buffer)}>({self.form(form)});")
         return name
 

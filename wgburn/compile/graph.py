@@ -8,11 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from sys import getrefcount
 from typing import Any
 
+from ..core import journal
 from ..core.dtype import DType
 from ..core.node import Node, Store
 from ..core.shape import Shape
+
+
+#: References that whoever asks for an update holds to the old node (the optimizer's undo).
+UPDATE_REFS = 1
 
 
 @dataclass(slots=True)
@@ -41,6 +47,8 @@ class Graph:
     leaves: int
     numbers: int
     uses: list[int] = field(default_factory=list)
+    #: Outputs that may take the memory of a leaf nobody needs afterwards: node -> leaf slot.
+    donations: dict[int, int] = field(default_factory=dict)
 
     def count_uses(self) -> list[int]:
         """How many times each node is read (outputs count once more)."""
@@ -57,9 +65,9 @@ class Graph:
 class Work:
     """Pending nodes in normal form: the key, and what a plan with that key is bound to."""
 
-    __slots__ = ("key", "leaves", "numbers", "order", "outputs", "parts")
+    __slots__ = ("donations", "key", "leaves", "numbers", "order", "outputs", "parts")
 
-    def __init__(self, outputs: Sequence[Node]) -> None:
+    def __init__(self, outputs: Sequence[Node], updates: Sequence[tuple[Node, Node]] = ()) -> None:
         index: dict[int, int] = {}
         order: list[Node] = []
         parts: list[Any] = []
@@ -99,7 +107,36 @@ class Work:
         self.parts = parts
         self.leaves = leaves
         self.numbers = numbers
-        self.key = (*parts, self.outputs)
+        self.donations = self._donated(updates, index) if updates else ()
+        self.key = (*parts, self.outputs, self.donations)
+
+    def _donated(
+        self, updates: Sequence[tuple[Node, Node]], index: dict[int, int]
+    ) -> tuple[tuple[int, int], ...]:
+        """(output, leaf slot) for updates whose old value nobody else holds: neither a tensor, nor a
+        tape, nor a view of its buffer."""
+        slots: dict[int, int] = {}
+        for n in self.order:
+            if n.store is not None:
+                slots[id(n)] = len(slots)
+        held: dict[int, int] = {}
+        for n in self.order:
+            for s in n.srcs:
+                held[id(s)] = held.get(id(s), 0) + 1
+        found = []
+        for old, new in updates:
+            store = old.store
+            if store is None or store.layout is not None or id(old) not in slots:
+                continue
+            if id(new) not in index or index[id(new)] not in self.outputs:
+                continue
+            # References to the old node: its readers, the order, the pair, this loop, getrefcount's
+            # own, whoever asks for the update, and a rehearsal's journal.
+            expected = held.get(id(old), 0) + 4 + UPDATE_REFS + journal.active()
+            alone = getrefcount(store) <= 4 and getrefcount(store.buf) <= 2
+            if alone and getrefcount(old) <= expected:
+                found.append((index[id(new)], slots[id(old)]))
+        return tuple(found)
 
     def graph(self) -> Graph:
         """The structure, for compiling a plan."""
@@ -118,4 +155,4 @@ class Work:
                 )
                 number += len(node.dyn)
             nodes.append(g)
-        return Graph(nodes, self.outputs, leaf, number)
+        return Graph(nodes, self.outputs, leaf, number, donations=dict(self.donations))

@@ -22,6 +22,11 @@ ROW_LIMIT = 16384
 #: Work of recomputing a value in a second reader that is cheaper than storing and loading it.
 RECOMPUTE_COST = 4
 RECOMPUTE_LOADS = 2
+#: Elementwise kernels of so few elements cost a launch and little else: any two of a shape are joined.
+SMALL = 1 << 16
+#: Where a chain of recomputed ops gets memory although one kernel could hold it.
+LONG_COST = 400
+LONG_DEPTH = 80
 #: Ops that cost much more than a load.
 HEAVY_OPS = frozenset(
     "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh"
@@ -75,6 +80,7 @@ class Grouping:
         graph: Graph,
         fuse: bool,
         trial: Callable[[Group, dict[int, bool]], str],
+        adopt: Callable[[Grouping], None] = lambda grouping: None,
         most_reads: int = 1 << 30,
     ) -> None:
         self.graph = graph
@@ -86,8 +92,10 @@ class Grouping:
         self.units = self._units()
         self.reads = self._reads()
         self.readers = self._readers()
+        self.leaf_readers = self._leaf_readers()
         self.group_of: dict[int, Group] = {}
         self.groups: list[Group] = []
+        adopt(self)
         for u in sorted(self.units):
             self._place(u)
         if fuse:
@@ -113,6 +121,7 @@ class Grouping:
             return units | {i for i, n in enumerate(nodes) if _is_work(n)}
         # Cost of recomputing, and how many stored values that reads, from the leaves up.
         cost = [0] * len(nodes)
+        depth = [0] * len(nodes)
         loads: list[frozenset[int]] = [frozenset()] * len(nodes)
         binds: list[frozenset[int]] = []
         for i, n in enumerate(nodes):
@@ -131,6 +140,7 @@ class Grouping:
                 else 1
             )
             cost[i] = own + sum(cost[s] for s in n.srcs)
+            depth[i] = 1 + max((depth[s] for s in n.srcs), default=0)
             loads[i] = frozenset().union(*(loads[s] for s in n.srcs)) if n.srcs else frozenset()
             many = len(set(users[i])) > 1
             if _is_work(n) and many and self._behind_kernel(i, n, users):
@@ -144,11 +154,10 @@ class Grouping:
             ):
                 units.add(i)
                 cost[i], loads[i] = 0, frozenset((i,))
-            elif cost[i] > 64 and _is_work(n):
+            elif _is_work(n) and (cost[i] > LONG_COST or depth[i] > LONG_DEPTH):
                 # Long chains read once stay together; this only stops texts without end.
-                if cost[i] > 400:
-                    units.add(i)
-                    cost[i], loads[i] = 0, frozenset((i,))
+                units.add(i)
+                cost[i], loads[i], depth[i] = 0, frozenset((i,)), 0
         return units
 
     def _bound(self, n: GNode, binds: list[frozenset[int]], units: set[int]) -> frozenset[int]:
@@ -188,6 +197,25 @@ class Grouping:
         for u in self.units:
             for r in bits(self.reads[u]):
                 out[r].add(u)
+        return out
+
+    def _leaf_readers(self) -> dict[int, set[int]]:
+        """Per leaf slot the units that read it."""
+        found: list[frozenset[int]] = []
+        out: dict[int, set[int]] = {}
+        for i, n in enumerate(self.graph.nodes):
+            if n.op is None:
+                found.append(frozenset((n.leaf,)))
+                continue
+            mine = (
+                frozenset().union(*(found[s] for s in n.srcs if s not in self.units))
+                if n.srcs
+                else frozenset()
+            )
+            found.append(mine)
+            if i in self.units:
+                for leaf in mine:
+                    out.setdefault(leaf, set()).add(i)
         return out
 
     # -- merging ----------------------------------------------------------------------------------
@@ -326,7 +354,8 @@ class Grouping:
             kept: list[Group] = []
             for g in family:
                 for k, h in enumerate(kept):
-                    if self._shares(h, g) and self._clean(h, g) and self._merge(h, g):
+                    near = self._shares(h, g) or prod(g.shape) <= SMALL
+                    if near and self._clean(h, g) and self._merge(h, g):
                         kept[k] = self.group_of[h.members[0]]
                         break
                 else:
@@ -359,24 +388,32 @@ class Grouping:
         return out
 
     # -- order ------------------------------------------------------------------------------------
-    def ordered(self) -> list[Group]:
-        """Groups after everything they read."""
-        done: set[int] = set()
+    def ordered(self, late: set[int] | frozenset[int] = frozenset()) -> list[Group]:
+        """Groups after everything they read; those that compute one of `late` as late as possible."""
+        waits: dict[int, int] = {}
+        readers: dict[int, list[Group]] = {}
+        for g in self.groups:
+            before = {id(self.group_of[d]): self.group_of[d] for d in g.deps}
+            before.pop(id(g), None)
+            waits[id(g)] = len(before)
+            for k in before:
+                readers.setdefault(k, []).append(g)
+        ready: tuple[list[Group], list[Group]] = ([], [])
+
+        def admit(g: Group) -> None:
+            ready[not late.isdisjoint(g.members)].append(g)
+
+        for g in self.groups:
+            if not waits[id(g)]:
+                admit(g)
         out: list[Group] = []
-        stack: list[tuple[Group, bool]] = [(g, False) for g in reversed(self.groups)]
-        while stack:
-            g, ready = stack.pop()
-            if id(g) in done:
-                continue
-            if ready:
-                done.add(id(g))
-                out.append(g)
-                continue
-            stack.append((g, True))
-            for d in sorted(g.deps, reverse=True):
-                other = self.group_of[d]
-                if other is not g and id(other) not in done:
-                    stack.append((other, False))
+        while ready[0] or ready[1]:
+            g = (ready[0] or ready[1]).pop(0)
+            out.append(g)
+            for r in readers.get(id(g), ()):
+                waits[id(r)] -= 1
+                if not waits[id(r)]:
+                    admit(r)
         return out
 
 

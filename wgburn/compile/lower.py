@@ -68,6 +68,10 @@ class Lowering:
         self.dtypes: dict[int, DType] = {}
         self.labels: dict[int, tuple[str, int]] = {}
         self.next_buffer = graph.leaves
+        self.done: set[int] = set()
+        self.donations = {
+            i: leaf for i, leaf in graph.donations.items() if self._same_size(i, leaf)
+        }
         for i, n in enumerate(graph.nodes):
             if n.op is None:
                 offset = Num(0, ((n.offset_slot, 1),)) if n.offset_slot >= 0 else Num()
@@ -77,6 +81,12 @@ class Lowering:
                     f"{n.dtype.name}{list(n.shape)}",
                     device_bytes(n.shape, n.dtype),
                 )
+
+    def _same_size(self, i: int, leaf: int) -> bool:
+        old = next(n for n in self.graph.nodes if n.leaf == leaf)
+        new = self.graph.nodes[i]
+        alone = sum(n.op is None and n.alias == old.alias for n in self.graph.nodes) == 1
+        return alone and old.shape == new.shape and old.dtype is new.dtype and new.dtype.bits != 8
 
     def _dtype(self, buffer: int) -> DType:
         """The dtype of a buffer's elements (a negative number: of a node that a rehearsal supposes)."""
@@ -101,13 +111,18 @@ class Lowering:
     # -- groups -----------------------------------------------------------------------------------
     def run(self) -> Plan:
         most = self.limits["maxStorageBuffersPerShaderStage"] - 1
-        grouping = Grouping(self.graph, self.fuse, self.trial, most_reads=most)
-        for group in grouping.ordered():
-            self.lower_group(group, grouping.stored(group))
+        self.grouping = Grouping(self.graph, self.fuse, self.trial, self._adopt, most_reads=most)
+        for group in self.grouping.ordered(set(self.donations)):
+            self.lower_group(group, self.grouping.stored(group))
+            self.done.add(id(group))
         outputs = [self.output(o) for o in self.graph.outputs]
         most = self.limits["maxComputeWorkgroupsPerDimension"]
         label = ",".join(dict.fromkeys(o for s in self.steps for o in s.ops))[:80]
         return build(self.steps, self.sizes, self.graph.leaves, outputs, most, label)
+
+    def _adopt(self, grouping: Grouping) -> None:
+        """Rehearsals during grouping see the groups there are so far."""
+        self.grouping = grouping
 
     def trial(self, group: Group, stored: dict[int, bool]) -> str:
         """Why a group cannot be one kernel, or "": its text is written as if all it reads were there."""
@@ -199,10 +214,41 @@ class Lowering:
     def _output(
         self, i: int, value: str, dtype: DType | None = None, form: Form | None = None
     ) -> kernels.Output:
-        n = self.graph.nodes[i]
-        name = "copy" if n.op is None else n.op.name
-        d = dtype or n.dtype
-        return kernels.Output(self.new_buffer(n.shape, d, name), d, value, form)
+        """A value to store; `_placed` gives it its buffer once all that is read is known."""
+        return kernels.Output(-1, dtype or self.graph.nodes[i].dtype, value, form)
+
+    def _placed(
+        self, made: dict[int, kernels.Output], e: Emitter, index: Form | None
+    ) -> list[kernels.Output]:
+        """Buffers for a kernel's results: that of the value an update replaces, where the kernel is the
+        last to read it and reads it only at the place that it writes (`index`); else new ones."""
+        for i, o in made.items():
+            n = self.graph.nodes[i]
+            old = self.donations.get(i, -1)
+            own = index is not None and all(f == index for b, f in e.places if b == old)
+            if old >= 0 and own and o.dtype is n.dtype and self._may_replace(i, old):
+                buffer = old
+            else:
+                name = "copy" if n.op is None else n.op.name
+                buffer = self.new_buffer(n.shape, o.dtype, name)
+            made[i] = o._replace(buffer=buffer)
+        return list(made.values())
+
+    def _may_replace(self, i: int, old: int) -> bool:
+        """Whether nothing that runs later reads the old value."""
+        group = self.grouping.group_of.get(i)
+        if group is None:
+            return False
+        return all(
+            self._runs_before(self.grouping.group_of.get(u), group)
+            for u in self.grouping.leaf_readers.get(old, ())
+        )
+
+    def _runs_before(self, other: Group | None, group: Group) -> bool:
+        """During a rehearsal: can be made to run before; afterwards: has run."""
+        if other is group or other is None:
+            return True
+        return not other.ancestors & group.mask if self._rehearsing else id(other) in self.done
 
     def _finish(self, step: Step, made: dict[int, kernels.Output]) -> None:
         """Keep a step, and where its results are."""
@@ -236,7 +282,7 @@ class Lowering:
             if stored[m]:
                 made[m] = self._output(m, e.emit(m, self._same_place(m, domain)))
         name, ops = self._names(group, e)
-        outputs = list(made.values())
+        outputs = self._placed(made, e, linear(domain.coords(), dense_strides(domain.shape)))
         sizes = domain.sizes()
         self._finish(
             kernels.elementwise(
@@ -310,8 +356,9 @@ class Lowering:
         full_outputs = []
         for m in full:
             form = linear(coords, dense_strides(shape))
-            made[m] = self._output(m, e.emit(m, coords), None, form)
-            full_outputs.append(made[m])
+            large = {m: self._output(m, e.emit(m, coords), None, form)}
+            full_outputs += self._placed(large, e, None)
+            made.update(large)
         _, ops = self._names(group, e)
         r = kernels.Rows(kept, reduced, passes, row_lines, row_outputs, full_lines, full_outputs)
         self._finish(
@@ -382,7 +429,6 @@ class Lowering:
     ) -> tuple[list[str], list[kernels.Output]]:
         """Statements and stores of the results that are one a row."""
         lines = e.scope()
-        outputs = []
         for m in group.members:
             if not stored[m] or m in full:
                 continue
@@ -395,7 +441,7 @@ class Lowering:
                     raise Misplaced(m)
                 value = e.emit(m, coords)
             made[m] = self._output(m, value, wide)
-            outputs.append(made[m])
+        outputs = self._placed(made, e, None if full else row)
         return lines, outputs
 
     def _second_stage(
@@ -435,12 +481,17 @@ class Lowering:
         n = self.graph.nodes[i]
         if prod(n.shape) == 0:
             for m in group.members:
-                self.sources[m] = Source(self._output(m, "").buffer, self.graph.nodes[m].dtype)
+                d = self.graph.nodes[m].dtype
+                self.sources[m] = Source(
+                    self.new_buffer(self.graph.nodes[m].shape, d, n.op.name), d
+                )
             return
         family = templates.family_of(self.graph, n)
         order = family.order or tuple(range(len(n.srcs)))
         operands = [self.operand(n.srcs[k], family.strided[k]) for k in order]
-        launched = family.launch(n, operands, self.software)
+        launched = family.launch(
+            n, operands, templates.Target(self.software, len(group.members) > 1)
+        )
         if launched.splits > 1:
             acc = dt.float32 if n.dtype.is_float else n.dtype
             part = kernels.Output(
@@ -464,7 +515,10 @@ class Lowering:
                 value = e.emit(m, self._same_place(m, domain))
                 made[m] = self._output(m, value, wide if m == i else None)
         name, ops = self._names(group, e)
-        epilogue = templates.Epilogue(e, e.lines, list(made.values()), domain.sizes())
+        outputs = self._placed(made, e, linear(domain.coords(), dense_strides(n.shape)))
+        if any(o.buffer in [x.buffer for x in operands] for o in outputs):
+            raise _TooMany("an update of what the kernel reads")
+        epilogue = templates.Epilogue(e, e.lines, outputs, domain.sizes())
         step = templates.step(
             n, launched, operands, epilogue, self._dtype, group.why or "an output", ops
         )
@@ -551,6 +605,9 @@ class _Rehearsal(Lowering):
         self.features = real.features
         self.steps = []
         self.sources = sources
+        self.done = set()
+        self.donations = real.donations
+        self.grouping = real.grouping
         self.sizes = {}
         self.dtypes = dict(real.dtypes)
         self.labels = {}
@@ -568,4 +625,10 @@ def lower(
 
     Raises DeviceError naming a limit that a result breaks, DTypeError for a dtype the device lacks.
     """
-    return Lowering(simplify(graph), limits, features, fuse, software).run()
+    graph = simplify(graph)
+    try:
+        return Lowering(graph, limits, features, fuse, software).run()
+    except _TooMany:
+        # An update could not take its old value's place after all: without, every kernel fits.
+        graph.donations.clear()
+        return Lowering(graph, limits, features, fuse, software).run()

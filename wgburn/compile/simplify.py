@@ -20,7 +20,13 @@ def simplify(graph: Graph) -> Graph:
 
 
 def _rebuilt(graph: Graph, nodes: list[GNode], new: dict[int, int]) -> Graph:
-    return Graph(nodes, tuple(new[o] for o in graph.outputs), graph.leaves, graph.numbers)
+    return Graph(
+        nodes,
+        tuple(new[o] for o in graph.outputs),
+        graph.leaves,
+        graph.numbers,
+        donations={new[o]: leaf for o, leaf in graph.donations.items()},
+    )
 
 
 def share_equal(graph: Graph) -> Graph:

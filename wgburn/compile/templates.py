@@ -57,10 +57,17 @@ class Launched:
     splits: int = 1
 
 
-class Family(NamedTuple):
-    """How an op uses a kernel family; `launch` is told whether the adapter is software. strided: which inputs may have any strides (others are made dense)."""
+class Target(NamedTuple):
+    """What a family should know of where and for what it is launched."""
 
-    launch: Callable[[GNode, Sequence[Operand], bool], Launched]
+    software: bool  # a software adapter
+    epilogue: bool  # more is done with a result than storing it
+
+
+class Family(NamedTuple):
+    """How an op uses a kernel family;  strided: which inputs may have any strides (others are made dense)."""
+
+    launch: Callable[[GNode, Sequence[Operand], Target], Launched]
     strided: tuple[bool, ...]
     order: tuple[int, ...] | None = None  # kernel input k is op input order[k]
 
@@ -73,7 +80,7 @@ def _offsets(values: dict[str, Any], **offsets: Num) -> dict[str, Any]:
     return values | dict(offsets)
 
 
-def _matmul(node: GNode, ops: Sequence[Operand], software: bool) -> Launched:
+def _matmul(node: GNode, ops: Sequence[Operand], target: Target) -> Launched:
     a, b = ops
     m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
     batch = node.shape[:-2]
@@ -100,15 +107,18 @@ def _matmul(node: GNode, ops: Sequence[Operand], software: bool) -> Launched:
     if len(sizes) == 1 and sb[0] == 0 and sa[0] == sa[1] * m:
         m *= sizes.pop()
         del sa[0], sb[0]
-    spec, splits = kmatmul.choose(_acc(node), sizes, m, n, k, software=software)
+    # A long epilogue beside a large tile costs software compilers many seconds.
+    large = target.software and not target.epilogue
+    spec, splits = kmatmul.choose(_acc(node), sizes, m, n, k, software=large)
     values, groups = kmatmul.launch(spec, sizes, m, n, k, sa, sb, 0, 0, splits)
+    spec = spec._replace(rolled=target.epilogue and splits == 1 and spec.tm * spec.tn > 4)
     return Launched(
         kmatmul.build(spec), _offsets(values, a_off=a.offset, b_off=b.offset), groups, splits
     )
 
 
-def _conv(kind: str) -> Callable[[GNode, Sequence[Operand], bool], Launched]:
-    def launch(node: GNode, ops: Sequence[Operand], software: bool) -> Launched:
+def _conv(kind: str) -> Callable[[GNode, Sequence[Operand], Target], Launched]:
+    def launch(node: GNode, ops: Sequence[Operand], target: Target) -> Launched:
         a, b = ops
         attrs = node.attrs
         if kind == kconv.FORWARD:
@@ -150,6 +160,7 @@ def _conv(kind: str) -> Callable[[GNode, Sequence[Operand], bool], Launched]:
         # The larger tiles that software adapters like cost their compiler 20 s for a weight gradient.
         spec, splits = kconv.choose(kind, _acc(node), kernel, attrs.stride, attrs.dilation, sizes)
         values, groups = kconv.launch(spec, sizes, a.strides, b.strides, 0, 0, splits)
+        spec = spec._replace(rolled=target.epilogue and splits == 1 and spec.tm * spec.tn > 4)
         return Launched(
             kconv.build(spec), values | {names[0]: a.offset, names[1]: b.offset}, groups, splits
         )
@@ -157,8 +168,8 @@ def _conv(kind: str) -> Callable[[GNode, Sequence[Operand], bool], Launched]:
     return launch
 
 
-def _pool(what: str) -> Callable[[GNode, Sequence[Operand], bool], Launched]:
-    def launch(node: GNode, ops: Sequence[Operand], software: bool) -> Launched:
+def _pool(what: str) -> Callable[[GNode, Sequence[Operand], Target], Launched]:
+    def launch(node: GNode, ops: Sequence[Operand], target: Target) -> Launched:
         a = node.attrs
         planes = node.shape[0] * node.shape[1]
         acc = WGSL_TYPE[ops[0].dtype.kind]
@@ -174,10 +185,10 @@ def _around(shape: tuple[int, ...], axis: int) -> tuple[int, int, int]:
     return prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
 
 
-def _index(what: str, has_base: bool) -> Callable[[GNode, Sequence[Operand], bool], Launched]:
+def _index(what: str, has_base: bool) -> Callable[[GNode, Sequence[Operand], Target], Launched]:
     writes = what in kindex.WRITES
 
-    def launch(node: GNode, ops: Sequence[Operand], software: bool) -> Launched:
+    def launch(node: GNode, ops: Sequence[Operand], target: Target) -> Launched:
         along = node.shape if writes else ops[0].shape
         _, length, _ = _around(along, node.attrs)
         outer, count, inner = _around(ops[0].shape if writes else node.shape, node.attrs)
@@ -188,8 +199,8 @@ def _index(what: str, has_base: bool) -> Callable[[GNode, Sequence[Operand], boo
     return launch
 
 
-def _scan(what: str) -> Callable[[GNode, Sequence[Operand], bool], Launched]:
-    def launch(node: GNode, ops: Sequence[Operand], software: bool) -> Launched:
+def _scan(what: str) -> Callable[[GNode, Sequence[Operand], Target], Launched]:
+    def launch(node: GNode, ops: Sequence[Operand], target: Target) -> Launched:
         outer, length, inner = _around(node.shape, node.attrs)
         acc = WGSL_TYPE[ops[0].dtype.kind]
         spec = kscan.choose(what, acc, outer, length, inner)
@@ -199,8 +210,8 @@ def _scan(what: str) -> Callable[[GNode, Sequence[Operand], bool], Launched]:
     return launch
 
 
-def _sort(what: str) -> Callable[[GNode, Sequence[Operand], bool], Launched]:
-    def launch(node: GNode, ops: Sequence[Operand], software: bool) -> Launched:
+def _sort(what: str) -> Callable[[GNode, Sequence[Operand], Target], Launched]:
+    def launch(node: GNode, ops: Sequence[Operand], target: Target) -> Launched:
         rows, length, _ = _around(node.shape, len(node.shape) - 1)
         acc = "u32" if ops[0].dtype.kind == "b" else WGSL_TYPE[ops[0].dtype.kind]
         run = node.attrs.run

@@ -183,14 +183,18 @@ class Backend:
             if not self._failed:
                 raise
 
-    def realise(self, wanted: Sequence[Node]) -> None:
-        """Compute everything held and `wanted`. Raises what a wanted node's computation raised."""
+    def realise(self, wanted: Sequence[Node], updates: Sequence[tuple[Node, Node]] = ()) -> None:
+        """Compute everything held and `wanted`. Raises what a wanted node's computation raised.
+
+        `updates`: (old, new) values of one parameter or state; where nobody else holds the old value
+        the new one may take its memory.
+        """
         nodes = self._collect(wanted)
         if not nodes:
             return
         self.check_open()
         try:
-            work = Work(nodes)
+            work = Work(nodes, updates)
             plan = self._cached(work)
             if self.rehearsal is not None:
                 self.rehearsal.realise(nodes, plan or self.outline(work.graph()))
@@ -207,14 +211,16 @@ class Backend:
             except SyncUnavailableError:
                 raise error from None
 
-    async def realise_async(self, wanted: Sequence[Node]) -> None:
+    async def realise_async(
+        self, wanted: Sequence[Node], updates: Sequence[tuple[Node, Node]] = ()
+    ) -> None:
         """`realise` for platforms that cannot block while a plan's programs compile."""
         nodes = self._collect(wanted)
         if not nodes:
             return
         self.check_open()
         try:
-            work = Work(nodes)
+            work = Work(nodes, updates)
             plan = self._cached(work)
             if plan is None:
                 plan = await self.compile(work.graph())

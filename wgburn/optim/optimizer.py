@@ -146,8 +146,8 @@ class Optimizer:
         journal.note(undo.back)
         try:
             self._record(undo)
-            for backend, nodes in self._changed(undo).items():
-                backend.realise(nodes)
+            for backend, (nodes, updates) in self._changed(undo).items():
+                backend.realise(nodes, updates)
         except BaseException:
             undo.back()
             raise
@@ -158,8 +158,8 @@ class Optimizer:
         loss, undo = self._begin(closure)
         try:
             self._record(undo)
-            for backend, nodes in self._changed(undo).items():
-                await backend.realise_async(nodes)
+            for backend, (nodes, updates) in self._changed(undo).items():
+                await backend.realise_async(nodes, updates)
         except BaseException:
             undo.back()
             raise
@@ -186,14 +186,23 @@ class Optimizer:
                     p._assign(value)
 
     @staticmethod
-    def _changed(undo: _Undo) -> dict[Any, list[Node]]:
-        out: dict[Any, list[Node]] = {}
-        for p, _, _ in undo.parameters:
-            out.setdefault(p._node.backend, []).append(p._node)
-        for state, _ in undo.states:
-            for value in state.values():
+    def _changed(undo: _Undo) -> dict[Any, tuple[list[Node], list[tuple[Node, Node]]]]:
+        """Per device the new values to compute, and the (old, new) pairs among them."""
+        out: dict[Any, tuple[list[Node], list[tuple[Node, Node]]]] = {}
+
+        def add(new: Node, old: Node | None) -> None:
+            nodes, updates = out.setdefault(new.backend, ([], []))
+            nodes.append(new)
+            if old is not None:
+                updates.append((old, new))
+
+        for p, node, _ in undo.parameters:
+            add(p._node, node)
+        for state, before in undo.states:
+            for name, value in state.items():
                 if isinstance(value, Tensor):
-                    out.setdefault(value._node.backend, []).append(value._node)
+                    old = before.get(name)
+                    add(value._node, old._node if isinstance(old, Tensor) else None)
         return out
 
     # -- states -----------------------------------------------------------------------------------

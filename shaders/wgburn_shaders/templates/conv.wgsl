@@ -111,5 +111,5 @@ ${ tile.flush(tm, tn, acc) }
 {% for d in dims %}
     }
 {% endfor %}
-${ tile.store("t" if flush else "c", tm, tn, "P.rows", "P.cols") }
+${ tile.store("t" if flush else "c", tm, tn, "P.rows", "P.cols", acc, rolled) }
 }

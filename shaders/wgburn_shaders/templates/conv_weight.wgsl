@@ -101,5 +101,5 @@ ${ tile.step(tm, tn, acc) }
 ${ tile.flush(tm, tn, acc) }
 {% endif %}
     }
-${ tile.store("t" if flush else "c", tm, tn, "P.rows", "P.cols") }
+${ tile.store("t" if flush else "c", tm, tn, "P.rows", "P.cols", acc, rolled) }
 }

@@ -116,8 +116,8 @@ ${ tile.step(tm, tn, acc) }
 {% if flush %}
 ${ tile.flush(tm, tn, acc) }
     }
-${ tile.store("t", tm, tn, "P.m", "P.n") }
+${ tile.store("t", tm, tn, "P.m", "P.n", acc, rolled) }
 {% else %}
-${ tile.store("c", tm, tn, "P.m", "P.n") }
+${ tile.store("c", tm, tn, "P.m", "P.n", acc, rolled) }
 {% endif %}
 }

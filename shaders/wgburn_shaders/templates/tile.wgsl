@@ -34,7 +34,22 @@
 {% endmacro %}
 
 {# Stores the tile: row<i> / col<j> are compared with the limits, offsets are out<i> + pix<j>. #}
-{% macro store(name, tm, tn, rows, cols) %}
+{% macro store(name, tm, tn, rows, cols, acc, rolled) %}
+{% if rolled %}
+    // What is stored is long: one copy of it in a loop, not one for every output of the tile.
+    var values = array<${ acc }, ${ tm * tn }>({% for i in range(tm) %}{% for j in range(tn) %}${ name }${ i }_${ j }, {% endfor %}{% endfor %});
+    var tile_rows = array<u32, ${ tm }>({% for i in range(tm) %}row${ i }, {% endfor %});
+    var tile_outs = array<u32, ${ tm }>({% for i in range(tm) %}out${ i }, {% endfor %});
+    var tile_cols = array<u32, ${ tn }>({% for j in range(tn) %}col${ j }, {% endfor %});
+    var tile_pixels = array<u32, ${ tn }>({% for j in range(tn) %}pix${ j }, {% endfor %});
+    for (var t = 0u; t < ${ tm * tn }u; t++) {
+        let i = t / ${ tn }u;
+        let j = t % ${ tn }u;
+        if (tile_rows[i] < ${ rows } && tile_cols[j] < ${ cols }) {
+            st0(tile_outs[i] + tile_pixels[j], values[t]);
+        }
+    }
+{% else %}
 {% for i in range(tm) %}
     if (row${ i } < ${ rows }) {
 {% for j in range(tn) %}
@@ -42,4 +57,5 @@
 {% endfor %}
     }
 {% endfor %}
+{% endif %}
 {% endmacro %}
