@@ -17,8 +17,6 @@ from .case import Case, fault, plain
 from .runner import Outcome, run_op, summary
 from .table import cases_of
 
-pytestmark = pytest.mark.quick
-
 
 def _tanh(call: Any, out: Any, x: Any) -> None:
     np.tanh(x * np.asarray(1.001, x.dtype), out=out)

@@ -14,7 +14,6 @@ import pytest
 import wgburn as wb
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.quick
 
 _TIES = np.array([[1.0, 3.0, 3.0, -2.0], [0.0, 0.0, 0.0, 0.0], [-1.0, 2.0, -1.0, 2.0]])
 _ZEROS = np.array([0.0, -0.0, 1.0, -1.0, 2.0])
