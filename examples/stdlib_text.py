@@ -73,11 +73,12 @@ def words(text: str) -> list[str]:
 
 
 def without_licences(lines: Sequence[str]) -> Iterator[str]:
-    """The lines without those blocks of comments that tell authors and terms."""
+    """The lines without those that tell authors, and without blocks of comments with one."""
     for is_comment, block in groupby(lines, key=lambda line: line.startswith("#")):
         kept = list(block)
-        if not (is_comment and any("copyright" in line.lower() for line in kept)):
-            yield from kept
+        owned = ["copyright (" in line.lower() for line in kept]
+        if not (is_comment and any(owned)):
+            yield from (line for line, drop in zip(kept, owned, strict=True) if not drop)
 
 
 def files(area: str, root: Path) -> Iterator[Path]:
