@@ -27,7 +27,7 @@ def idx(array):
 
 def write_set(folder, images, labels, prefix="train"):
     (folder / f"{prefix}-images-idx3-ubyte").write_bytes(idx(images))
-    (folder / f"{prefix}-labels-idx1-ubyte.gz").write_bytes(gzip.compress(idx(labels)))
+    (folder / f"{prefix}-labels-idx1-ubyte.gz").write_bytes(gzip.compress(idx(labels), mtime=0))
 
 
 def test_the_shipped_digits():
@@ -48,7 +48,7 @@ def test_every_dtype_plain_and_gzipped(tmp_path, dtype, shape, zipped):
     array = np.arange(np.prod(shape, dtype=int)).reshape(shape).astype(dtype)
     raw = idx(array)
     path = tmp_path / "x"
-    path.write_bytes(gzip.compress(raw) if zipped else raw)
+    path.write_bytes(gzip.compress(raw, mtime=0) if zipped else raw)
     loaded = read_idx(path)
     assert loaded.dtype == array.dtype
     assert loaded.dtype.isnative
@@ -68,10 +68,10 @@ def test_every_dtype_plain_and_gzipped(tmp_path, dtype, shape, zipped):
         (b"\0\0\x08\x01\0\0\0\x02abc", "longer than its shape (2,) says (2 bytes)"),
         (b"\0\0\x0e\xff" + b"\0" * 1020, "no IDX file"),
         (b"\0\0\x0e\x20" + b"\xff" * 128, "truncated: shape"),
-        (gzip.compress(b"\0\0\x08\x01\0\0\0\x02ab")[:-9], "damaged gzip data"),
-        (gzip.compress(b"\0\0\x08\x01\0\0\0\x02ab")[:-8] + b"\0" * 8, "damaged gzip data"),
+        (gzip.compress(b"\0\0\x08\x01\0\0\0\x02ab", mtime=0)[:-9], "damaged gzip data"),
+        (gzip.compress(b"\0\0\x08\x01\0\0\0\x02ab", mtime=0)[:-8] + b"\0" * 8, "damaged gzip data"),
         (b"\x1f\x8bnonsense", "damaged gzip data"),
-        (gzip.compress(b"\0\0\x08\x01\0\0\0\x02" + b"a" * 10_000), "longer than its shape"),
+        (gzip.compress(b"\0\0\x08\x01\0\0\0\x02" + b"a" * 10_000, mtime=0), "longer than its shape"),
     ],
 )
 def test_a_damaged_file_names_itself_and_the_cause(tmp_path, blob, cause):

@@ -1,17 +1,18 @@
 """Device: the user's face of a backend, plain or autodiff, and how devices are found and opened.
 
-Owns: `Device`, the default device, the registry of opened backends. Must not know: tensors, kernels.
+Owns: `Device`, the default device, the registry of opened backends. Must not know: tensors,
+kernels.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any
 
+from ..core.config import config
 from ..core.errors import DeviceError, ValueRangeError
 from .backend import Backend, DeviceInfo, MemoryReport
 from .cpu import CpuBackend
@@ -43,9 +44,9 @@ class Device:
     def wgpu(index: int = 0, power: str = "high-performance", limits: str = "adapter") -> Device:
         """A WebGPU adapter, software ones too; the same arguments give the same device.
 
-        limits: "adapter" opens with all the adapter offers, "default" with the WebGPU spec's defaults (what
-        a browser gives). Raises DeviceError naming what was looked for; in a browser without stack
-        switching SyncUnavailableError: `await wb.Device.wgpu_async()` instead.
+        limits: "adapter" opens with all the adapter offers, "default" with the WebGPU spec's
+        defaults (what a browser gives). Raises DeviceError naming what was looked for; in a browser
+        without stack switching SyncUnavailableError: `await wb.Device.wgpu_async()` instead.
         """
         from . import wgpu
 
@@ -143,7 +144,8 @@ class Device:
         self.backend.memory_cleanup()
 
     def seed(self, n: int) -> None:
-        """Restart the device's random stream: the same seed gives the same numbers on every device."""
+        """Restart the device's random stream: the same seed gives the same numbers on every
+        device."""
         self.backend.stream.seed = int(n) & 0xFFFFFFFFFFFFFFFF
         self.backend.stream.offset = 0
 
@@ -158,7 +160,8 @@ class Device:
         await self.backend.wait()
 
     def close(self) -> None:
-        """Free the device. Its tensors cannot be read afterwards; opening it again gives a new one."""
+        """Free the device. Its tensors cannot be read afterwards; opening it again gives a new
+        one."""
         self.backend.close()
         with _lock:
             for key in [k for k, b in _opened.items() if b is self.backend]:
@@ -182,11 +185,12 @@ _using: ContextVar[Device | None] = ContextVar("wgburn_device", default=None)
 
 
 def default_device() -> Device:
-    """Where tensors are created without `device=`: use_device, set_default_device, WGBURN_DEVICE, or cpu."""
+    """Where tensors are created without `device=`: use_device, set_default_device, WGBURN_DEVICE,
+    or cpu."""
     dev = _using.get() or _default
     if dev is not None:
         return dev
-    name = os.environ.get("WGBURN_DEVICE")
+    name = config.device
     if name:
         set_default_device(Device.parse(name))
         assert _default is not None
