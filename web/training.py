@@ -6,6 +6,7 @@ waits with `await`, so it works where blocking is impossible, and the same code 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import Callable
@@ -125,6 +126,7 @@ async def train(name: str, batch: int, steps: int, send: Callable[[str], None]) 
 
     device = await _open(name)
     post({"type": "log", "text": f"training on {device}: {device.info.name}"})
+    post({"type": "status", "text": f"training on {device}"})
     training = _Training(device, batch, post)
     total = steps or len(training.batches)
     seen = hits = 0
@@ -144,6 +146,7 @@ async def train(name: str, batch: int, steps: int, send: Callable[[str], None]) 
         post({"type": "step", "step": number, "steps": total, **figures})
         if number % 50 == 0:
             await training.test()
+        await asyncio.sleep(0)  # numpy never waits by itself, and `stop` arrives only while we do
         if number >= total or _stopped:
             break
     await training.test()
