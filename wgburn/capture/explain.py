@@ -67,7 +67,8 @@ class Explanation:
         total = sum(k.bytes for k in self.kernels) / 2**20
         stages = sum(k.second_stage for k in self.kernels)
         lines.append(
-            f"{len(self.kernels)} kernels ({stages} second stages) on {self.device}, {total:.2f} MiB read and written"
+            f"{len(self.kernels)} kernels ({stages} second stages) on {self.device}, "
+            f"{total:.2f} MiB read and written"
         )
         return "\n".join(lines)
 
@@ -92,9 +93,9 @@ def explain(what: Any, *args: Any, **kwargs: Any) -> Explanation:
     """The kernels of a function's work, or of tensors that are pending: nothing is run.
 
     `explain(fn, *args)` calls fn with computing replaced by planning: parameters, optimizer state,
-    gradients, running statistics and random streams are afterwards as they were. `explain(*tensors)`
-    plans what reading them would compute. Raises DeviceError for a read inside fn, whose value does
-    not exist.
+    gradients, running statistics and random streams are afterwards as they were.
+    `explain(*tensors)` plans what reading them would compute. Raises DeviceError for a read inside
+    fn, whose value does not exist.
     """
     if isinstance(what, Tensor):
         return _explain_tensors([what, *args])

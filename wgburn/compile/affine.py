@@ -1,7 +1,8 @@
 """Affine index arithmetic: where an element is, as a linear form of loop positions.
 
-Owns: `Num` (a number known when a plan is made, plus slots known when it runs), `Form` (a linear form
-over index variables) and the splitting of forms through reshapes. Must not know: WGSL, ops, devices.
+Owns: `Num` (a number known when a plan is made, plus slots known when it runs), `Form` (a linear
+form over index variables) and the splitting of forms through reshapes. Must not know: WGSL, ops,
+devices.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Num(NamedTuple):
         return Num(self.const * k, tuple((s, c * k) for s, c in self.terms)) if k else ZERO
 
     def value(self, numbers: Sequence[Any]) -> int:
-        return self.const + sum(numbers[s] * c for s, c in self.terms)
+        return self.const + sum(int(numbers[s]) * c for s, c in self.terms)
 
 
 ZERO = Num()
@@ -82,8 +83,8 @@ def linear(coords: Coords, strides: Sequence[int], offset: Num = ZERO) -> Form:
 
 
 def split(form: Form, shape: Shape, extent: dict[int, int]) -> Coords | None:
-    """Coordinates in a dense `shape` of a row-major position given as a form, or None where the form
-    does not fall apart along the dimensions. `extent`: how many values each variable takes."""
+    """Coordinates in a dense `shape` of a row-major position given as a form, or None where the
+    form does not fall apart along the dimensions. `extent`: how many values each variable takes."""
     if form.offset.terms:
         return None
     strides = dense_strides(shape)
@@ -109,8 +110,8 @@ def split(form: Form, shape: Shape, extent: dict[int, int]) -> Coords | None:
 
 
 def straddling(form: Form, shape: Shape, extent: dict[int, int]) -> tuple[int, int] | None:
-    """A variable that walks over the border of two dimensions of `shape`, and how many of its values lie
-    inside the inner one, where taking it apart there helps; else None."""
+    """A variable that walks over the border of two dimensions of `shape`, and how many of its
+    values lie inside the inner one, where taking it apart there helps; else None."""
     for stride in dense_strides(shape):
         for v, c in form.terms:
             if (
@@ -123,8 +124,8 @@ def straddling(form: Form, shape: Shape, extent: dict[int, int]) -> tuple[int, i
 
 
 class Domain:
-    """The loops of a kernel over the dimensions of a shape: usually one each, more where a reshape inside
-    the kernel asks for it. Variables are numbered in order of `dims`, outermost first."""
+    """The loops of a kernel over the dimensions of a shape: usually one each, more where a reshape
+    inside the kernel asks for it. Variables are numbered in order of `dims`, outermost first."""
 
     def __init__(self, shape: Shape, dims: Sequence[int] | None = None) -> None:
         self.shape = shape

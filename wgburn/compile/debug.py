@@ -1,4 +1,5 @@
-"""What WGBURN_DEBUG prints of a new plan: 1 a line a plan, 2 its kernels, 3 their WGSL, 4 its launches.
+"""What WGBURN_DEBUG prints of a new plan: 1 a line a plan, 2 its kernels, 3 their WGSL, 4 its
+launches.
 
 Owns: texts on stderr. Must not know: devices, how a plan came about.
 """
@@ -13,8 +14,9 @@ from .plan import Plan
 def show(level: int, device: str, plan: Plan) -> None:
     """Print a plan that was just made."""
     lines = [
-        f"wgburn: plan on {device}: {len(plan.steps)} kernels, {len(plan.launches.programs)} programs, "
-        f"{plan.leaves} leaves, {len(plan.sizes)} buffers ({sum(plan.sizes)} bytes), {len(plan.outputs)} outputs"
+        f"wgburn: plan on {device}: {len(plan.steps)} kernels, "
+        f"{len(plan.launches.programs)} programs, {plan.leaves} leaves, "
+        f"{len(plan.sizes)} buffers ({sum(plan.sizes)} bytes), {len(plan.outputs)} outputs"
     ]
     for k, (s, launch) in enumerate(zip(plan.steps, plan.launches.launches, strict=True)):
         if level >= 2:

@@ -1,10 +1,11 @@
 """From a node and the coordinates wanted of it to a WGSL expression over loads.
 
-Owns: `Emitter` (one kernel's expression: loads, scalars, index variables, statements) and how views,
-elementwise ops, sources, pads and joins become text. Must not know: loops, workgroups, bindings' numbers.
+Owns: `Emitter` (one kernel's expression: loads, scalars, index variables, statements) and how
+views, elementwise ops, sources, pads and joins become text. Must not know: loops, workgroups,
+bindings' numbers.
 
-Texts hold placeholders `<form:N>` for index forms: the kernel collapses its loop dimensions once all
-forms are known, and only then can say what a form looks like.
+Texts hold placeholders `<form:N>` for index forms: the kernel collapses its loop dimensions once
+all forms are known, and only then can say what a form looks like.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class NeedsBuffer(Exception):
         self.node = node
 
 
-class NeedsSplit(Exception):  # noqa: N818 - control flow: the kernel's loops are taken apart and written again
+class NeedsSplit(Exception):
     """A reshape inside the kernel needs loop variable `variable` as two: (..., inner)."""
 
     def __init__(self, variable: int, inner: int) -> None:
@@ -40,7 +41,7 @@ class NeedsSplit(Exception):  # noqa: N818 - control flow: the kernel's loops ar
         self.inner = inner
 
 
-class Misplaced(Exception):  # noqa: N818 - control flow: the kernel cannot hold this node
+class Misplaced(Exception):
     """A value computed inside the kernel is read at another place than where it is."""
 
 
@@ -76,7 +77,8 @@ class Emitter:
     lines: list[str] = field(default_factory=list)
     variables: dict[int, str] = field(default_factory=dict)  # index variables beyond the loop's
     nodes: list[int] = field(default_factory=list)  # nodes computed here
-    #: Nodes whose value is a variable of the kernel: where it holds (a row-major position), its name.
+    #: Nodes whose value is a variable of the kernel: where it holds (a row-major position), its
+    #: name.
     specials: dict[int, tuple[Form, str]] = field(default_factory=dict)
     _memo: dict[Any, str] = field(default_factory=dict)
     _scalars: dict[int, str] = field(default_factory=dict)
@@ -185,7 +187,8 @@ class Emitter:
         return self._at(src, linear(coords, dense_strides(node.shape)))
 
     def _at(self, src: int, position: Form) -> str:
-        """Node `src` at a row-major position (which passes through a chain of reshapes unchanged)."""
+        """Node `src` at a row-major position (which passes through a chain of reshapes
+        unchanged)."""
         inner = self.graph.nodes[src]
         special = self.specials.get(src)
         if special is not None:
@@ -233,8 +236,8 @@ class Emitter:
         return "P.zero"
 
     def _place(self, form: Form, low: str, count: str, step: int) -> tuple[str, int]:
-        """(condition, new index variable) of the input position whose place is `form`: (form - low) / step
-        where that is whole and below count, else 0."""
+        """(condition, new index variable) of the input position whose place is `form`: (form - low)
+        / step where that is whole and below count, else 0."""
         c, ok, x = self.fresh("q"), self.fresh("k"), self.fresh("p")
         self.lines.append(f"let {c} = i32({self.form(form)}) - {low};")
         inside = f"{c} >= 0 && {c} < {count} * {step}" + (

@@ -1,7 +1,7 @@
 """Normal form of pending work: nodes in order, leaves as numbered slots, numbers as slots, a key.
 
-Owns: `normalise`, `Graph`. Must not know: devices, kernels, tensors. Two pieces of work with equal keys
-run the same plan.
+Owns: `normalise`, `Graph`. Must not know: devices, kernels, tensors. Two pieces of work with equal
+keys run the same plan.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from ..core import journal
 from ..core.dtype import DType
 from ..core.node import Node, Store
 from ..core.shape import Shape
-
 
 #: References that whoever asks for an update holds to the old node (the optimizer's undo).
 UPDATE_REFS = 1
@@ -113,8 +112,8 @@ class Work:
     def _donated(
         self, updates: Sequence[tuple[Node, Node]], index: dict[int, int]
     ) -> tuple[tuple[int, int], ...]:
-        """(output, leaf slot) for updates whose old value nobody else holds: neither a tensor, nor a
-        tape, nor a view of its buffer."""
+        """(output, leaf slot) for updates whose old value nobody else holds: neither a tensor, nor
+        a tape, nor a view of its buffer."""
         slots: dict[int, int] = {}
         for n in self.order:
             if n.store is not None:

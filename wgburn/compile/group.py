@@ -3,10 +3,10 @@
 Owns: `Group`, the choice of nodes that get memory ("units"), merging of units. Must not know: how a
 kernel's text looks; whether a merge can be written is asked of a `trial`.
 
-A node that is no unit is recomputed inside every kernel that reads it. Units are visited in order and
-join the group of a producer where the kernel can hold them: elementwise work behind a heavy kernel or a
-reduction (its epilogue), reductions over one domain (softmax, layer norm and their gradients are one
-group), elementwise work of one shape.
+A node that is no unit is recomputed inside every kernel that reads it. Units are visited in order
+and join the group of a producer where the kernel can hold them: elementwise work behind a heavy
+kernel or a reduction (its epilogue), reductions over one domain (softmax, layer norm and their
+gradients are one group), elementwise work of one shape.
 """
 
 from __future__ import annotations
@@ -22,22 +22,24 @@ ROW_LIMIT = 16384
 #: Work of recomputing a value in a second reader that is cheaper than storing and loading it.
 RECOMPUTE_COST = 4
 RECOMPUTE_LOADS = 2
-#: Elementwise kernels of so few elements cost a launch and little else: any two of a shape are joined.
+#: Elementwise kernels of so few elements cost a launch and little else: any two of a shape are
+#: joined.
 SMALL = 1 << 16
 #: Where a chain of recomputed ops gets memory although one kernel could hold it.
 LONG_COST = 400
 LONG_DEPTH = 80
 #: Ops that cost much more than a load.
 HEAVY_OPS = frozenset(
-    "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh"
-    " sigmoid softplus erf erfinv pow atan2 random_bits random_uniform random_normal".split()
+    "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh"
+    " atanh sigmoid softplus erf erfinv pow atan2 random_bits random_uniform random_normal".split()
 )
 
 
 @dataclass
 class Group:
-    """Units of one kernel. kind "elementwise": loops over `shape`; "rows": reduces `axes` of `shape`,
-    kept dimensions are rows; "kernel": a heavy kernel with result `shape` and its epilogue."""
+    """Units of one kernel. kind "elementwise": loops over `shape`; "rows": reduces `axes` of
+    `shape`, kept dimensions are rows; "kernel": a heavy kernel with result `shape` and its
+    epilogue."""
 
     kind: str
     members: list[int]
@@ -176,7 +178,8 @@ class Grouping:
             units.add(most)
 
     def _behind_kernel(self, i: int, n: GNode, users: list[list[int]]) -> bool:
-        """Whether a node can be stored for nothing: it is all that is done with a heavy kernel's result."""
+        """Whether a node can be stored for nothing: it is all that is done with a heavy kernel's
+        result."""
         for s in n.srcs:
             b = base_of(self.graph, s)
             op = self.graph.nodes[b].op
@@ -318,7 +321,7 @@ class Grouping:
         joined.deps = (g.deps | own.deps) - set(joined.members)
         joined.ancestors = (g.ancestors | own.ancestors) & ~joined.mask
         before = {m: self.group_of.get(m) for m in joined.members}
-        self.group_of.update({m: joined for m in joined.members})
+        self.group_of.update(dict.fromkeys(joined.members, joined))
         refused = self.trial(joined, self.stored(joined))
         if refused:
             g.why = g.why or f"{reader} does not fit: {refused}"
@@ -389,7 +392,8 @@ class Grouping:
 
     # -- order ------------------------------------------------------------------------------------
     def ordered(self, late: set[int] | frozenset[int] = frozenset()) -> list[Group]:
-        """Groups after everything they read; those that compute one of `late` as late as possible."""
+        """Groups after everything they read; those that compute one of `late` as late as
+        possible."""
         waits: dict[int, int] = {}
         readers: dict[int, list[Group]] = {}
         for g in self.groups:

@@ -1,10 +1,10 @@
 """Plans for the host: groups become blocks of numpy calls that stay in cache.
 
-Owns: `HostPlan`'s steps, the block axis of a group and how it passes through ops and views. Must not
-know: WGSL, devices, threads (device/cpu.py runs the steps).
+Owns: `HostPlan`'s steps, the block axis of a group and how it passes through ops and views. Must
+not know: WGSL, devices, threads (device/cpu.py runs the steps).
 
-A group is walked along one dimension that every op in it keeps. Inside a block the numpy rules of the ops
-run on slices; only what another group reads is written to memory.
+A group is walked along one dimension that every op in it keeps. Inside a block the numpy rules of
+the ops run on slices; only what another group reads is written to memory.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class HostPlan:
     steps: tuple[HostStep, ...]
 
 
-class _NoAxis(Exception):  # noqa: N818 - control flow
+class _NoAxis(Exception):
     """The block axis does not pass through a node."""
 
 
@@ -76,8 +76,8 @@ def _through_reshape(old: tuple[int, ...], new: tuple[int, ...], axis: int) -> i
 
 
 def axes_above(n: GNode, shapes: list[tuple[int, ...]], axis: int | None) -> list[int | None]:
-    """The block axis of each input of a node that is walked along `axis` (None: the same value in every
-    block). Raises _NoAxis where the walk does not pass through."""
+    """The block axis of each input of a node that is walked along `axis` (None: the same value in
+    every block). Raises _NoAxis where the walk does not pass through."""
     if axis is None:
         return [None] * len(shapes)
     kind, name = n.op.kind, n.op.name
@@ -148,9 +148,9 @@ class Blocking:
             return (
                 base.op is not None
                 and b not in self.group.deps
-                and (b in self.members or base.op.kind == "elementwise")
+                and (b in self.members or bool(base.op.kind == "elementwise"))
             )
-        return n.op.kind == "elementwise"
+        return bool(n.op.kind == "elementwise")
 
     def try_axis(self, d: int) -> dict[int, int | None] | None:
         """Block axes of all nodes and inputs when the domain is walked along d, or None."""

@@ -1,7 +1,7 @@
 """Kernels that are made from expressions: elementwise groups, row kernels, epilogues.
 
-Owns: the loops around emitted expressions, how reductions are spread over threads and workgroups. Must
-not know: which nodes go together (group.py), heavy kernels' texts (templates.py).
+Owns: the loops around emitted expressions, how reductions are spread over threads and workgroups.
+Must not know: which nodes go together (group.py), heavy kernels' texts (templates.py).
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ DtypeOf = Callable[[int], DType]
 
 
 class Output(NamedTuple):
-    """A value a kernel stores, and where (a dense buffer; `form` where not at the loop's own index)."""
+    """A value a kernel stores, and where (a dense buffer; `form` where not at the loop's own
+    index)."""
 
     buffer: int
     dtype: DType
@@ -105,7 +106,8 @@ class ReducePlan(NamedTuple):
 
 def plan_rows(rows: int, length: int, kept_contiguous: bool, splittable: bool) -> ReducePlan:
     """Threads for short or many rows (neighbouring threads read neighbouring memory when the kept
-    dimension is contiguous), workgroups for long ones, several workgroups a row when rows are few."""
+    dimension is contiguous), workgroups for long ones, several workgroups a row when rows are
+    few."""
     walk = length <= SHORT or (kept_contiguous and rows >= LANES and (splittable or length <= 1024))
     if walk:
         splits = 1
@@ -208,7 +210,8 @@ def _pass_text(
             wins, loses = combine.format(a=mine, b=other), combine.format(a=other, b=mine)
             merges.append(
                 f"if (sp[lid + s] != 0xffffffffu && (sp[lid] == 0xffffffffu || {wins} || "
-                f"(!{loses} && sp[lid + s] < sp[lid]))) {{ {sh}[lid] = {other}; sp[lid] = sp[lid + s]; }}"
+                f"(!{loses} && sp[lid + s] < sp[lid]))) "
+                f"{{ {sh}[lid] = {other}; sp[lid] = sp[lid + s]; }}"
             )
             results.append(f"let {a.result} = i32(sp[0]);")
         else:
@@ -286,11 +289,11 @@ def rows(
                 f"b{number[o.buffer]}[{emitter.form(o.form)}] = {stored(o.dtype, o.value)};"
             )
         main.append("}")
-    text = fill_forms("\n".join(main), emitter.forms, loops, emitter.variables)
+    body = fill_forms("\n".join(main), emitter.forms, loops, emitter.variables)
     params += [*loops.params, *emitter.params]
     lanes = LANES if plan.lanes == 1 else plan.lanes
     program = assemble(
-        name, bindings, params, "\n".join([*functions, *shared]), text, (lanes, 1, 1)
+        name, bindings, params, "\n".join([*functions, *shared]), body, (lanes, 1, 1)
     )
     threads = count * plan.splits
     groups = -(-threads // LANES) if plan.lanes == 1 else threads

@@ -1,7 +1,8 @@
 """The plan: launches over numbered slots, what their parameters are made of, where outputs are.
 
-Owns: `Plan`, the memory plan of intermediates, filling parameter blocks. Must not know: nodes, tensors,
-drivers. A plan holds no buffer and no number, so it can be cached, replayed, exported and sent away.
+Owns: `Plan`, the memory plan of intermediates, filling parameter blocks. Must not know: nodes,
+tensors, drivers. A plan holds no buffer and no number, so it can be cached, replayed, exported and
+sent away.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from wgburn_runtime.driver import PARAMS_ALIGN
 from wgburn_runtime.queue import Launch, LaunchList
 
 from ..core.dtype import DType
-from .affine import Num
+from .affine import ZERO, Num
 from .program import Step
 
 
@@ -30,7 +31,7 @@ class OutputSlot:
     shape: tuple[int, ...]
     dtype: DType
     strides: tuple[int, ...] | None = None
-    offset: Num = Num()
+    offset: Num = ZERO
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,8 @@ def _blocks(steps: Sequence[Step]) -> tuple[bytes, Any, Any, list[int]]:
 def _share(
     steps: Sequence[Step], sizes: dict[int, int], kept: set[int], leaves: int
 ) -> tuple[dict[int, int], list[int]]:
-    """The memory plan: intermediates whose lives do not meet share a slot of at least their size."""
+    """The memory plan: intermediates whose lives do not meet share a slot of at least their
+    size."""
     last: dict[int, int] = {}
     for k, s in enumerate(steps):
         for b in s.buffers:

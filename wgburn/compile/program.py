@@ -1,7 +1,8 @@
-"""Assembles whole WGSL programs: bindings, the parameter struct, load and store functions, loop indices.
+"""Assembles whole WGSL programs: bindings, the parameter struct, load and store functions, loop
+indices.
 
-Owns: `Step` (one launch of a plan before slots are known), `assemble`, collapsing of loop dimensions.
-Must not know: ops, graphs, which kernel it assembles.
+Owns: `Step` (one launch of a plan before slots are known), `assemble`, collapsing of loop
+dimensions. Must not know: ops, graphs, which kernel it assembles.
 """
 
 from __future__ import annotations
@@ -56,8 +57,8 @@ class Step:
 def collapse(
     sizes: Sequence[int], variables: Sequence[int], forms: Sequence[Form]
 ) -> list[tuple[int, int]]:
-    """Loop dimensions joined where every form walks them as one: [(innermost variable, size)], outermost
-    first; dimensions of size 1 vanish."""
+    """Loop dimensions joined where every form walks them as one: [(innermost variable, size)],
+    outermost first; dimensions of size 1 vanish."""
     coefs = [dict(f.terms) for f in forms]
     out: list[tuple[int, int]] = []
     for v, n in zip(variables, sizes, strict=True):
@@ -73,7 +74,8 @@ def collapse(
 
 
 class Loops:
-    """How loop coordinates are spelled: variable -> WGSL name, and the statements that make them."""
+    """How loop coordinates are spelled: variable -> WGSL name, and the statements that make
+    them."""
 
     def __init__(self) -> None:
         self.names: dict[int, str] = {}
@@ -100,8 +102,8 @@ class Loops:
         return lines
 
     def spell(self, number: int, form: Form, extra: dict[int, str]) -> str:
-        """A form as WGSL over the coordinates; its coefficients and offset become parameters, but for
-        1 (the common contiguous walk) and 0, which are structure."""
+        """A form as WGSL over the coordinates; its coefficients and offset become parameters, but
+        for 1 (the common contiguous walk) and 0, which are structure."""
         parts = []
         for v, c in form.terms:
             name = self.names.get(v) or extra.get(v)
@@ -167,8 +169,8 @@ def assemble(
     main: str,
     workgroup: tuple[int, int, int],
 ) -> ProgramSource:
-    """A program from its parts. `main` is the whole entry function, or a body (then wrapped with the
-    builtins wid, nwg and lid)."""
+    """A program from its parts. `main` is the whole entry function, or a body (then wrapped with
+    the builtins wid, nwg and lid)."""
     lines: list[str] = []
     f16 = any(b.dtype.name == "float16" for b in bindings) or "f16(" in main
     if f16:
@@ -180,7 +182,8 @@ def assemble(
     for k, b in enumerate(bindings):
         mode = "read_write" if b.written else "read"
         lines.append(
-            f"@group(0) @binding({k}) var<storage, {mode}> b{k}: array<{STORAGE_TYPE[b.dtype.name]}>;"
+            f"@group(0) @binding({k}) var<storage, {mode}> b{k}: "
+            f"array<{STORAGE_TYPE[b.dtype.name]}>;"
         )
         access += "w" if b.written else "r"
     if params:
@@ -188,8 +191,9 @@ def assemble(
     if "fn main(" not in main:
         x, y, z = workgroup
         main = (
-            f"@compute @workgroup_size({x}, {y}, {z})\nfn main(@builtin(workgroup_id) wid: vec3<u32>, "
-            "@builtin(num_workgroups) nwg: vec3<u32>, @builtin(local_invocation_index) lid: u32) {\n"
+            f"@compute @workgroup_size({x}, {y}, {z})\n"
+            "fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) "
+            "nwg: vec3<u32>, @builtin(local_invocation_index) lid: u32) {\n"
             f"{main}\n}}"
         )
     body = f"{functions}\n{main}\n"

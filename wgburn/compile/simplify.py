@@ -1,4 +1,5 @@
-"""Simplification: a graph to an equal graph with less to do. Each pass is a function of this module.
+"""Simplification: a graph to an equal graph with less to do. Each pass is a function of this
+module.
 
 Owns: rewrites that hold on every backend. Must not know: kernels, grouping, devices.
 """
@@ -30,8 +31,8 @@ def _rebuilt(graph: Graph, nodes: list[GNode], new: dict[int, int]) -> Graph:
 
 
 def share_equal(graph: Graph) -> Graph:
-    """Common subexpressions: equal ops on equal inputs are one node. Ops with number slots stay apart
-    (two slots that hold one value today may not tomorrow)."""
+    """Common subexpressions: equal ops on equal inputs are one node. Ops with number slots stay
+    apart (two slots that hold one value today may not tomorrow)."""
     nodes: list[GNode] = []
     new: dict[int, int] = {}
     found: dict[object, int] = {}
@@ -53,8 +54,8 @@ def share_equal(graph: Graph) -> Graph:
 
 
 def transpose_products(graph: Graph) -> Graph:
-    """(a @ b).mT is b.mT @ a.mT: the transpose moves to the inputs, where it is an index map, and what
-    follows (an optimizer's update of a weight) can join the product's kernel."""
+    """(a @ b).mT is b.mT @ a.mT: the transpose moves to the inputs, where it is an index map, and
+    what follows (an optimizer's update of a weight) can join the product's kernel."""
     uses = graph.count_uses()
     moved: set[int] = set()
     for n in graph.nodes:

@@ -65,7 +65,8 @@ class Target(NamedTuple):
 
 
 class Family(NamedTuple):
-    """How an op uses a kernel family;  strided: which inputs may have any strides (others are made dense)."""
+    """How an op uses a kernel family;  strided: which inputs may have any strides (others are made
+    dense)."""
 
     launch: Callable[[GNode, Sequence[Operand], Target], Launched]
     strided: tuple[bool, ...]
@@ -157,7 +158,8 @@ def _conv(kind: str) -> Callable[[GNode, Sequence[Operand], Target], Launched]:
             )
             kernel = node.shape[2:]
             names = ("g_off", "x_off")
-        # The larger tiles that software adapters like cost their compiler 20 s for a weight gradient.
+        # The larger tiles that software adapters like cost their compiler 20 s for a weight
+        # gradient.
         spec, splits = kconv.choose(kind, _acc(node), kernel, attrs.stride, attrs.dilation, sizes)
         values, groups = kconv.launch(spec, sizes, a.strides, b.strides, 0, 0, splits)
         spec = spec._replace(rolled=target.epilogue and splits == 1 and spec.tm * spec.tn > 4)
@@ -287,8 +289,8 @@ def dense(o: Operand) -> bool:
 
 
 class Epilogue(NamedTuple):
-    """Elementwise work on a kernel's result, done where it is stored. The statements see the result as
-    `v` and its dense position as `o`."""
+    """Elementwise work on a kernel's result, done where it is stored. The statements see the result
+    as `v` and its dense position as `o`."""
 
     emitter: Emitter
     lines: list[str]
@@ -341,7 +343,7 @@ def step(
     t = "u32" if raw else WGSL_TYPE[node.dtype.kind]
     functions.append(f"fn st0(o: u32, v: {t}) {{\n{body}\n}}")
     params = [Param(name, type_, launched.values[name]) for name, type_ in launched.body.params]
-    params += [p for p in (*loops.params, *e.params)]
+    params += [*loops.params, *e.params]
     program = assemble(
         node.op.name,
         bindings,

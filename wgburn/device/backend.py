@@ -1,7 +1,7 @@
 """The backend interface and the engine that realises pending work on any backend.
 
-Owns: pending work, plan cache, random streams, what happens when a realisation fails. Must not know:
-which backend it is, tensors, gradients.
+Owns: pending work, plan cache, random streams, what happens when a realisation fails. Must not
+know: which backend it is, tensors, gradients.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from ..core.node import Node, Pending, Store, Unread
 
 T = TypeVar("T")
 
-#: Recorded nodes after which everything held is realised, so that a loop without reads stays bounded.
+#: Recorded nodes after which everything held is realised, so that a loop without reads stays
+#: bounded.
 RECORD_LIMIT = 8192
 #: Plans kept a backend; the least recently used go first.
 PLAN_LIMIT = 512
@@ -48,7 +49,8 @@ class DeviceInfo:
 
 @dataclass(frozen=True)
 class MemoryReport:
-    """Bytes on a device. `in_use` by values, `reserved` from the system, `padding` lost to size classes."""
+    """Bytes on a device. `in_use` by values, `reserved` from the system, `padding` lost to size
+    classes."""
 
     in_use: int
     reserved: int
@@ -106,11 +108,13 @@ class Backend:
         raise NotImplementedError
 
     def describe(self, plan: Any, make: Any) -> list[Any]:
-        """The launches of a plan, each as make(name, ops, reads, writes, bytes, groups, why, source)."""
+        """The launches of a plan, each as make(name, ops, reads, writes, bytes, groups, why,
+        source)."""
         raise NotImplementedError
 
     def plan_for(self, nodes: Sequence[Node]) -> Any:
-        """The plan that realising nodes (and all that is held) would run; None where nothing would."""
+        """The plan that realising nodes (and all that is held) would run; None where nothing
+        would."""
         wanted = self._collect(nodes)
         return self.outline(Work(wanted).graph()) if wanted else None
 
@@ -186,8 +190,8 @@ class Backend:
     def realise(self, wanted: Sequence[Node], updates: Sequence[tuple[Node, Node]] = ()) -> None:
         """Compute everything held and `wanted`. Raises what a wanted node's computation raised.
 
-        `updates`: (old, new) values of one parameter or state; where nobody else holds the old value
-        the new one may take its memory.
+        `updates`: (old, new) values of one parameter or state; where nobody else holds the old
+        value the new one may take its memory.
         """
         nodes = self._collect(wanted)
         if not nodes:
@@ -264,8 +268,8 @@ class Backend:
             node.realised(store)
 
     async def _recover(self, nodes: list[Node], wanted: Sequence[Node], error: Exception) -> None:
-        """One bad op must not take the rest along: realise outputs one by one, keep each failure on its
-        node, and raise the failure of what was asked for."""
+        """One bad op must not take the rest along: realise outputs one by one, keep each failure on
+        its node, and raise the failure of what was asked for."""
         if self.closed:
             raise error
         raised: Exception | None = None

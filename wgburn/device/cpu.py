@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..compile.graph import Graph
-from ..core import dtype as dt
 from ..compile.host import HostPlan, HostStep, Inner, plan_host
+from ..core import dtype as dt
 from ..core import hostmem
 from ..core.config import config
 from ..core.dtype import DType

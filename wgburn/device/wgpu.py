@@ -1,7 +1,7 @@
 """The WebGPU backend: plans become launches on a driver, wherever WebGPU runs.
 
-Owns: opening drivers, compiling and executing plans on a queue, host copies, translating the runtime's
-errors. Must not know: which driver it got, kernels' texts, tensors.
+Owns: opening drivers, compiling and executing plans on a queue, host copies, translating the
+runtime's errors. Must not know: which driver it got, kernels' texts, tensors.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from wgburn_runtime.queue import Prepared, Queue
 
 from ..compile import debug
 from ..compile.graph import Graph, Work
-from ..compile.lower import device_bytes, lower
+from ..compile.lower import lower
+from ..compile.memory import device_bytes
 from ..compile.plan import Plan
 from ..core import dtype as dt
 from ..core import errors as er
@@ -126,7 +127,8 @@ class WgpuBackend(Backend):
         host = array.astype(np.uint32) if dtype is dt.bool_ else array
         with translated():
             alloc = self.queue.alloc(device_bytes(array.shape, dtype))
-            self.queue.upload(alloc, memoryview(host.reshape(-1)).cast("B") if host.size else b"")
+            data: Any = host.reshape(-1)
+            self.queue.upload(alloc, memoryview(data).cast("B") if host.size else b"")
         return Store(alloc, array.shape, dtype)
 
     async def to_host(self, store: Store, shape: tuple[int, ...], dtype: DType) -> NDArray[Any]:
