@@ -55,4 +55,4 @@ def test_the_worker_of_the_guide_trains() -> None:
         site.close()
     match = re.fullmatch(r"(\S+): loss ([\d.]+)", str(said))
     assert match and match[1] == "cpu+autodiff"  # SwiftShader is no hardware
-    assert float(match[2]) < 1e-3
+    assert float(match[2]) < 1e-2
