@@ -152,6 +152,9 @@ class Browsers:
     def _restored(self, data: dict[str, Any]) -> pytest.TestReport:
         hook = self._config.hook.pytest_report_from_serializable
         report: pytest.TestReport = hook(config=self._config, data=data)
+        if isinstance(report.longrepr, list):  # a skip's place and reason; JSON has no tuples
+            report.longrepr = tuple(report.longrepr)
+        report.user_properties = [(name, value) for name, value in report.user_properties]
         return report
 
     @staticmethod
