@@ -49,18 +49,21 @@ async def dispatches(driver: browser.BrowserDriver) -> dict[str, float]:
     blocks[:, 0] = np.arange(LAUNCHES)
     blocks[:, 1] = 7
     issue, done = [], []
-    for _ in range(30):
+    for turn_number in range(60):
         started = now()
         driver.submit(commands, (params, 0, memoryview(blocks)))
         issue.append(now() - started)
         await driver.wait()
         done.append(now() - started)
+        if turn_number == 20:  # the JavaScript engine has compiled the loop by now
+            issue.clear()
+            done.clear()
     result = np.frombuffer(await driver.read_buffer(z, 0, 4 * LAUNCHES), np.uint32)
     assert (result == 7 * (turn + 1)).all()
     return {
         "ten programs compiled, ms": compiled,
         "issue a launch in a plan of 1,000, us": 1000 * median(issue) / LAUNCHES,
-        "issue a launch, slowest of 30 plans, us": 1000 * max(issue) / LAUNCHES,
+        "issue a launch, slowest of 39 plans, us": 1000 * max(issue) / LAUNCHES,
         "run a launch in a plan of 1,000, us": 1000 * median(done) / LAUNCHES,
     }
 
