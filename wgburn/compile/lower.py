@@ -87,15 +87,18 @@ class Lowering(RowLowering):
             kept = [d for d in range(len(group.shape)) if d not in group.axes]
             domain = Domain(group.shape, [*kept, *group.axes])
         while True:
-            mark = len(self.steps)
+            # A kernel that is written again takes along what was made for it: copies are steps too.
+            mark, sources = len(self.steps), dict(self.sources)
             try:
                 self._lower_group(group, stored, domain)
                 return
             except NeedsSplit as need:
                 del self.steps[mark:]
+                self.sources = sources
                 domain.refine(need.variable, need.inner)
             except NeedsBuffer as need:
                 del self.steps[mark:]
+                self.sources = sources
                 if need.node in group.members or isinstance(self, _Rehearsal):
                     raise
                 self.materialise(need.node)
@@ -158,10 +161,7 @@ class Lowering(RowLowering):
         if n.shape == domain.shape:
             return domain.coords()
         place = linear(domain.coords(), dense_strides(domain.shape))
-        coords = split(place, n.shape, domain.extent)
-        if coords is None:
-            raise Misplaced(i)
-        return coords
+        return self._taken_apart(i, place, domain.extent)
 
     # -- heavy kernels ----------------------------------------------------------------------------
     def _kernel(
@@ -193,8 +193,9 @@ class Lowering(RowLowering):
                 n, launched, operands, epilogue, self._dtype, "split", (n.op.name,)
             )
             self._finish(step, {})
+            loops = domain.sizes()
             self._second_stage(
-                group, stored, wide, i, sum_.wgsl, part.buffer, acc, launched.splits, n.shape
+                group, stored, wide, i, sum_.wgsl, part.buffer, acc, launched.splits, loops
             )
             return
         e = self.emitter(domain.extent)
