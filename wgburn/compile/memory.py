@@ -12,8 +12,8 @@ from math import prod
 from ..core.dtype import DType
 from ..core.errors import DeviceError
 from . import kernels
-from .affine import Form, Num
-from .emit import Emitter, Source
+from .affine import Coords, Form, Num, split, straddling
+from .emit import FIRST_EXTRA, Emitter, Misplaced, NeedsSplit, Source
 from .graph import Graph
 from .group import Group, Grouping
 from .program import Step
@@ -103,6 +103,17 @@ class Memory:
 
     def emitter(self, extent: dict[int, int]) -> Emitter:
         return Emitter(self.graph, self.sources, extent)
+
+    def _taken_apart(self, i: int, place: Form, extent: dict[int, int]) -> Coords:
+        """Coordinates of node i at a row-major place; raises where the loops do not give them."""
+        shape = self.graph.nodes[i].shape
+        coords = split(place, shape, extent)
+        if coords is None:
+            finer = straddling(place, shape, extent)
+            if finer is not None and finer[0] < FIRST_EXTRA:
+                raise NeedsSplit(*finer)
+            raise Misplaced(i)
+        return coords
 
     def _output(
         self, i: int, value: str, dtype: DType | None = None, form: Form | None = None

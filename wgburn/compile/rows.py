@@ -13,8 +13,8 @@ from ..core.dtype import DType
 from ..core.errors import DeviceError
 from ..core.shape import dense_strides
 from . import kernels
-from .affine import Coords, Domain, Form, linear, loop_coords, split
-from .emit import Emitter, Misplaced, Source, cast_text
+from .affine import Coords, Domain, Form, linear, loop_coords
+from .emit import Emitter, Source, cast_text
 from .group import Group
 from .memory import Memory, TooMany
 
@@ -155,10 +155,7 @@ class RowLowering(Memory):
             if n.op.kind == "reduce":
                 value = e.specials[m][1]
             else:
-                coords = split(row, n.shape, dict(enumerate(kept)))
-                if coords is None:
-                    raise Misplaced(m)
-                value = e.emit(m, coords)
+                value = e.emit(m, self._taken_apart(m, row, dict(enumerate(kept))))
             made[m] = self._output(m, value, wide)
         outputs = self._placed(made, e, None if full else row)
         return lines, outputs
