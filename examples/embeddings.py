@@ -64,6 +64,9 @@ class Encoder:
             raise ImportError(
                 "sentences need a tokenizer: pip install 'wgburn[examples]'"
             ) from None
+        for file in ("tokenizer.json", "config.json"):
+            if not (folder / file).is_file():
+                raise FileNotFoundError(f"{folder}: no {file} there, so no folder of a model")
         self.device = device
         self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         self.tokenizer.enable_truncation(LONGEST)

@@ -218,7 +218,7 @@ def _digit(
 
 LINE = 15
 #: Characters of a text that fit beside the names.
-SHOWN = 108
+SHOWN = 140
 
 
 def draw_texts(

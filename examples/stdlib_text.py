@@ -34,7 +34,7 @@ AREAS = {
     ),
     "text": (
         "email html xml json csv plistlib configparser tomllib mailbox mimetypes base64 quopri "
-        "textwrap string difflib re gettext locale stringprep codecs argparse optparse pprint"
+        "textwrap string difflib re gettext locale codecs argparse optparse pprint"
     ),
     "files": (
         "shutil tempfile os posixpath ntpath pathlib genericpath glob fnmatch fileinput filecmp "

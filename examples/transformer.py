@@ -45,7 +45,7 @@ class Preset:
 
 
 FULL = Preset(6, 512, 2048, 8, 512, 28_996, 8, 5, 1e-4, None)
-SMALL = Preset(2, 48, 96, 4, 128, 8_000, 32, 3, 1e-3, 4e-3, dropout=0.0, forget=0.4)
+SMALL = Preset(2, 32, 64, 4, 128, 8_000, 32, 3, 1e-3, 3e-3, dropout=0.0, forget=0.6)
 
 
 def make_run(device: wb.Device, preset: Preset, limit: int | None) -> tuple[Run, Any]:
@@ -91,8 +91,8 @@ def make_run(device: wb.Device, preset: Preset, limit: int | None) -> tuple[Run,
 @click.option("--small", is_flag=True, help="A model that a CPU trains in minutes.")
 @click.option("--epochs", type=click.IntRange(min=1), help="[default: 5, small 3]")
 @click.option("--layers", type=click.IntRange(min=1), help="[default: 6, small 2]")
-@click.option("--width", type=click.IntRange(min=1), help="[default: 512, small 48]")
-@click.option("--hidden", type=click.IntRange(min=1), help="[default: 2048, small 96]")
+@click.option("--width", type=click.IntRange(min=1), help="[default: 512, small 32]")
+@click.option("--hidden", type=click.IntRange(min=1), help="[default: 2048, small 64]")
 @click.option("--heads", type=click.IntRange(min=1), help="[default: 8, small 4]")
 @click.option("--length", type=click.IntRange(min=32), help="Words.  [default: 512, small 128]")
 @click.option("--batch", type=click.IntRange(min=1), help="[default: 8, small 32]")
