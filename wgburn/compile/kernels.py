@@ -242,6 +242,8 @@ def rows(
 ) -> Step:
     """A row kernel. With splits each part of a row writes its partial result to [splits, *rows]."""
     k = len(r.rows_shape)
+    # Where results go counts too, before dimensions are joined.
+    places = [emitter.form(o.form) for o in r.full_outputs if o.form is not None]
     kept = collapse(r.rows_shape, range(k), emitter.forms)
     reduced = collapse(r.axes_shape, range(k, k + len(r.axes_shape)), emitter.forms)
     loops = Loops()
@@ -283,11 +285,8 @@ def rows(
             *decode_reduced,
             *r.full_lines,
         ]
-        for o in r.full_outputs:
-            assert o.form is not None
-            main.append(
-                f"b{number[o.buffer]}[{emitter.form(o.form)}] = {stored(o.dtype, o.value)};"
-            )
+        for o, place in zip(r.full_outputs, places, strict=True):
+            main.append(f"b{number[o.buffer]}[{place}] = {stored(o.dtype, o.value)};")
         main.append("}")
     body = fill_forms("\n".join(main), emitter.forms, loops, emitter.variables)
     params += [*loops.params, *emitter.params]
