@@ -10,6 +10,10 @@ import pytest
 NO_GPU = os.environ.get("WGBURN_TEST_NO_GPU", "0") not in ("", "0")
 
 
+def pytest_addoption(parser):
+    parser.addoption("--full", action="store_true", help="1,000 random graphs instead of 150")
+
+
 @pytest.fixture(autouse=True, scope="session")
 def settings_of_the_tests():
     """Tests see default settings, not those of the developer's wgburn.toml or variables."""
