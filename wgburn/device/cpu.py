@@ -9,7 +9,7 @@ import os
 import platform
 import sys
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from ..core.dtype import DType
 from ..core.node import Store
 from ..ops.record import Call
 from .backend import Backend, DeviceInfo, MemoryReport
+from .blas import can_limit, single_threaded
 
 
 def _sliced(a: NDArray[Any], axis: int | None, lo: int, hi: int) -> NDArray[Any]:
@@ -32,6 +33,52 @@ def _sliced(a: NDArray[Any], axis: int | None, lo: int, hi: int) -> NDArray[Any]
 def _sized(n: Inner, size: int) -> tuple[int, ...]:
     """A value's shape within a block of `size`."""
     return n.shape if n.axis is None else (*n.shape[: n.axis], size, *n.shape[n.axis + 1 :])
+
+
+class Cut(NamedTuple):
+    """How a heavy op falls into independent parts: the axis of each input that is cut (None: every
+    part reads it whole), and the axis of the result; joins=False: the parts' results add up."""
+
+    inputs: tuple[int | None, ...]
+    axis: int = 0
+    joins: bool = True
+
+
+#: Samples of a batch are independent in convolutions and pools; rows are in a matrix product.
+PARTS = {
+    "conv": Cut((0, None)),
+    "conv_input_grad": Cut((0, None)),
+    "conv_weight_grad": Cut((0, 0), joins=False),
+    "max_pool": Cut((0,)),
+    "max_pool_index": Cut((0,)),
+    "max_pool_grad": Cut((0, 0)),
+    "avg_pool": Cut((0,)),
+    "avg_pool_grad": Cut((0,)),
+    "matmul": Cut((-2, None), axis=-2),
+}
+#: Elements read and written below which a second thread does not pay; multiplications for products.
+PART_ELEMENTS = 1 << 17
+PART_PRODUCTS = 1 << 22
+
+
+def _at(axis: int, a: NDArray[Any], part: slice) -> tuple[Any, ...]:
+    return (slice(None),) * (axis % a.ndim) + (part,)
+
+
+def _parts(cut: Cut, n: Inner, args: list[NDArray[Any]]) -> list[slice]:
+    """The pieces to run at the same time; one piece where that would not pay."""
+    first = args[0]
+    if n.name == "matmul":
+        if first.ndim != 2 or args[1].ndim != 2 or not can_limit():
+            return [slice(0, 0)]
+        busy = first.shape[0] * first.shape[1] * args[1].shape[1] >= PART_PRODUCTS
+    else:
+        busy = sum(a.size for a in args) + prod(n.shape) >= PART_ELEMENTS
+    extent = first.shape[(cut.inputs[0] or 0) % first.ndim] if first.ndim else 0
+    if not busy or extent < 2 * WORKERS:
+        return [slice(0, extent)]
+    step = -(-extent // WORKERS)
+    return [slice(lo, min(lo + step, extent)) for lo in range(0, extent, step)]
 
 
 class Runner:
@@ -62,8 +109,42 @@ class Runner:
             out = hostmem.empty(n.shape, n.dtype)
             n.rule(call, out, *args)
             return out
+        cut = PARTS.get(n.name)
+        if cut is not None and WORKERS > 1:
+            parts = _parts(cut, n, args)
+            if len(parts) > 1:
+                return self._in_parts(n, cut, args, parts)
         made: NDArray[Any] = n.rule(call, *args)
         return made if made.dtype == n.dtype else made.astype(n.dtype)
+
+    def _in_parts(
+        self, n: Inner, cut: Cut, args: list[NDArray[Any]], parts: list[slice]
+    ) -> NDArray[Any]:
+        """Run a heavy op on pieces of its inputs, a thread each."""
+        out = hostmem.empty(n.shape, n.dtype) if cut.joins else None
+
+        def run(part: slice) -> Any:
+            own = [
+                a if axis is None else a[_at(axis, a, part)]
+                for axis, a in zip(cut.inputs, args, strict=True)
+            ]
+            shape = list(n.shape)
+            if out is not None:
+                shape[cut.axis] = part.stop - part.start
+            with np.errstate(all="ignore"):
+                made = n.rule(self._call(n, tuple(shape)), *own)
+                if out is None:
+                    return made
+                np.copyto(out[_at(cut.axis, out, part)], made, casting="unsafe")
+            return None
+
+        with single_threaded():
+            others = [pool().submit(run, part) for part in parts[1:]]
+            found = [run(parts[0]), *(f.result() for f in others)]
+        if out is not None:
+            return out
+        total: NDArray[Any] = sum(found[1:], start=found[0])
+        return total.astype(n.dtype, copy=False)
 
     def _blocks(self, step: HostStep) -> None:
         outputs = set(step.outputs)
