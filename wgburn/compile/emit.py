@@ -157,6 +157,8 @@ class Emitter:
             return self._pad(i, node, coords)
         if kind == "cat":
             return self._cat(i, node, coords)
+        if kind == "indexed":
+            return self._indexed(i, node, coords)
         raise NeedsBuffer(i)
 
     def _let(self, i: int, node: GNode, text: str) -> str:
@@ -267,6 +269,32 @@ class Emitter:
         value = self.emit(src, tuple(new))
         fill = self.scalar(node.dyn + node.ndyn - 1, WGSL_TYPE[node.dtype.kind])
         return self._let(i, node, f"select({fill}, {value}, {' && '.join(tests) or 'true'})")
+
+    def _indexed(self, i: int, node: GNode, coords: Coords) -> str:
+        """A read at a place that an index says, or (a scatter of one index onto zeros) the source
+        where the index points here. Negative indices count from the end; none leaves the array."""
+        axis = node.attrs
+        source, index = node.srcs[0], node.srcs[1]
+        size = self.integer(self.graph.nodes[source].shape[axis], "i32")
+        along = coords
+        if node.op.name == "index_select":
+            along = (coords[axis],)
+        elif node.op.name == "scatter_add":
+            along = (*coords[:axis], NOWHERE, *coords[axis + 1 :])
+        k, p = self.fresh("k"), self.fresh("p")
+        self.lines.append(f"let {k} = i32({self.emit(index, along)});")
+        self.lines.append(
+            f"let {p} = u32(clamp(select({k}, {k} + {size}, {k} < 0), 0, {size} - 1));"
+        )
+        if node.op.name == "scatter_add":
+            value = self.emit(node.srcs[2], along)
+            zero = f"{WGSL_TYPE[node.dtype.kind]}(0)"
+            here = self.form(coords[axis])
+            return self._let(i, node, f"select({zero}, {value}, {p} == {here})")
+        var = self._variable(p)
+        self.extent[var] = self.graph.nodes[source].shape[axis]
+        place = (*coords[:axis], Form(((var, 1),)), *coords[axis + 1 :])
+        return self._let(i, node, self.emit(source, place))
 
     def _cat(self, i: int, node: GNode, coords: Coords) -> str:
         axis, start = node.attrs, 0

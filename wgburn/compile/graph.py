@@ -49,6 +49,15 @@ class Graph:
     #: Outputs that may take the memory of a leaf nobody needs afterwards: node -> leaf slot.
     donations: dict[int, int] = field(default_factory=dict)
 
+    def is_zero(self, i: int) -> bool:
+        """Whether a node is zeros by structure."""
+        n = self.nodes[i]
+        while n.op is not None and n.op.name in ("expand", "reshape"):
+            n = self.nodes[n.srcs[0]]
+        if n.op is None or n.op.name != "const" or n.attrs.value is None:
+            return False
+        return bool(n.attrs.value == 0)
+
     def count_uses(self) -> list[int]:
         """How many times each node is read (outputs count once more)."""
         uses = [0] * len(self.nodes)

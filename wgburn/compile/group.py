@@ -117,7 +117,8 @@ class Grouping:
                 b = base_of(self.graph, s)
                 if n.op.kind != "view":
                     users[b].append(i)
-                if n.op.kind == "kernel" and _is_work(nodes[b]):
+                repeats = n.op.kind == "indexed" and prod(n.shape) > prod(nodes[b].shape)
+                if (n.op.kind == "kernel" or repeats) and _is_work(nodes[b]):
                     units.add(b)
         if not self.fuse:
             return units | {i for i, n in enumerate(nodes) if _is_work(n)}
@@ -139,6 +140,8 @@ class Grouping:
                 if n.op.kind == "view" or n.op.name == "const"
                 else 8
                 if n.op.name in HEAVY_OPS
+                else RECOMPUTE_COST
+                if n.op.kind == "indexed"
                 else 1
             )
             cost[i] = own + sum(cost[s] for s in n.srcs)

@@ -28,7 +28,7 @@ from .group import Group, Grouping
 from .memory import TooMany
 from .plan import OutputSlot, Plan, build
 from .rows import RowLowering
-from .simplify import simplify
+from .simplify import index_in_place, simplify
 
 
 class Lowering(RowLowering):
@@ -313,6 +313,8 @@ def lower(
     Raises DeviceError naming a limit that a result breaks, DTypeError for a dtype the device lacks.
     """
     graph = simplify(graph)
+    if fuse:
+        graph = index_in_place(graph)
     try:
         return Lowering(graph, limits, features, fuse, software).run()
     except TooMany:

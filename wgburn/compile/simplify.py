@@ -9,8 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from ..ops.index import gather, index_select, scatter_add
 from ..ops.movement import permute
 from .graph import GNode, Graph
+
+#: Indexed reads as loads of any kernel: their emitter finds the place first.
+GATHERS = {op: replace(op, kind="indexed") for op in (gather, index_select)}
+#: A sum onto zeros with one index along the axis: an element is the source's or 0.
+ONE_HOT = replace(scatter_add, kind="indexed")
 
 
 def simplify(graph: Graph) -> Graph:
@@ -83,6 +89,19 @@ def transpose_products(graph: Graph) -> Graph:
             continue
         new[i] = add(replace(n, srcs=tuple(new[s] for s in n.srcs)))
     return _rebuilt(graph, nodes, new)
+
+
+def index_in_place(graph: Graph) -> Graph:
+    """Gathers are done by whoever reads them; so are scatters of a single index onto zeros. (For
+    backends whose kernels are made from expressions.)"""
+    nodes = []
+    for n in graph.nodes:
+        op = GATHERS.get(n.op)
+        if n.op is scatter_add and graph.is_zero(n.srcs[0]):
+            single = graph.nodes[n.srcs[1]].shape[n.attrs] == 1
+            op = ONE_HOT if single else None
+        nodes.append(n if op is None else replace(n, op=op))
+    return replace(graph, nodes=nodes)
 
 
 def _swaps_last(order: tuple[int, ...]) -> bool:

@@ -263,21 +263,9 @@ FAMILIES: dict[str, Family] = {
 def family_of(graph: Graph, node: GNode) -> Family:
     """The family of a node's template, where adding to zeros is a kind of its own."""
     name = node.op.wgsl.name
-    if name in ("scatter_add", "index_add") and _is_zero(graph, node.srcs[0]):
+    if name in ("scatter_add", "index_add") and graph.is_zero(node.srcs[0]):
         name += "/zeros"
     return FAMILIES[name]
-
-
-def _is_zero(graph: Graph, i: int) -> bool:
-    n = graph.nodes[i]
-    while n.op is not None and n.op.name in ("expand", "reshape"):
-        n = graph.nodes[n.srcs[0]]
-    return (
-        n.op is not None
-        and n.op.name == "const"
-        and n.attrs.value is not None
-        and n.attrs.value == 0
-    )
 
 
 def dense(o: Operand) -> bool:
