@@ -193,6 +193,10 @@ class Maker:
         j = None if i is None else self.fits(i)
         if j is None:
             return False
+        try:
+            np.broadcast_shapes(*(self.graph.values[k].shape for k in (c, i, j)))
+        except ValueError:
+            return False
         return self.add("where", [c, i, j], lambda c, x, y: wb.where(c, x, y), np.where)
 
     def whole(self):

@@ -1,4 +1,4 @@
-"""The two models that the kernel counts and the overhead are judged by, and a training step of each."""
+"""The two models that kernel counts and overhead are judged by, and a training step of each."""
 
 import wgburn as wb
 import wgburn.nn.functional as F

@@ -25,6 +25,8 @@ RECOMPUTE_LOADS = 2
 #: Elementwise kernels of so few elements cost a launch and little else: any two of a shape are
 #: joined.
 SMALL = 1 << 16
+#: Ends of a graph up to this size share kernels whatever their shapes.
+END = 1 << 22
 #: Where a chain of recomputed ops gets memory although one kernel could hold it.
 LONG_COST = 400
 LONG_DEPTH = 80
@@ -39,7 +41,7 @@ HEAVY_OPS = frozenset(
 class Group:
     """Units of one kernel. kind "elementwise": loops over `shape`; "rows": reduces `axes` of
     `shape`, kept dimensions are rows; "kernel": a heavy kernel with result `shape` and its
-    epilogue."""
+    epilogue; "segments": elementwise `parts` of different shapes side by side."""
 
     kind: str
     members: list[int]
@@ -49,6 +51,8 @@ class Group:
     why: str = ""
     ancestors: int = 0
     deps: set[int] = field(default_factory=set)  # units read from other groups
+    parts: list[Group] = field(default_factory=list)
+    bindings: int = 0  # buffers that its kernel binds, once a trial knows
 
     @property
     def rows(self) -> int:
@@ -84,6 +88,7 @@ class Grouping:
         trial: Callable[[Group, dict[int, bool]], str],
         adopt: Callable[[Grouping], None] = lambda grouping: None,
         most_reads: int = 1 << 30,
+        segments: int = 1,
     ) -> None:
         self.graph = graph
         self.fuse = fuse
@@ -102,6 +107,8 @@ class Grouping:
             self._place(u)
         if fuse:
             self._join_siblings()
+        if fuse and segments > 1:
+            self._join_small(segments)
 
     # -- what gets memory -------------------------------------------------------------------------
     def _units(self) -> set[int]:
@@ -309,7 +316,7 @@ class Grouping:
         """Whether rows alone give enough threads to write full-size results."""
         return g.rows * min(g.length, 256) >= 2048 or prod(g.shape) <= 1 << 16
 
-    def _merge(self, g: Group, own: Group) -> bool:
+    def _merge(self, g: Group, own: Group, beside: bool = False) -> bool:
         reader = self._name(own.members[0])
         if self._cycle(g, own):
             g.why = g.why or f"{reader} waits for another kernel"
@@ -320,6 +327,9 @@ class Grouping:
         joined = Group(
             kind, [*g.members, *own.members], own.shape if axes != g.axes else g.shape, axes
         )
+        if beside:
+            joined.kind, joined.why = "segments", g.why
+            joined.parts = [*(g.parts or [g]), *(own.parts or [own])]
         joined.mask = g.mask | own.mask
         joined.deps = (g.deps | own.deps) - set(joined.members)
         joined.ancestors = (g.ancestors | own.ancestors) & ~joined.mask
@@ -366,6 +376,27 @@ class Grouping:
                         break
                 else:
                     kept.append(g)
+
+    def _join_small(self, most: int) -> None:
+        """Elementwise groups of different shapes side by side in one kernel: small ones, and ends
+        of the graph (the updates of an optimizer), for which nothing waits."""
+        open_: list[Group] = []
+        for g in list(self.groups):
+            if g.kind != "elementwise" or not self._clean(g, g) or not prod(g.shape):
+                continue
+            end = all(self.readers[m] <= set(g.members) for m in g.members)
+            if prod(g.shape) > (END if end else SMALL):
+                continue
+            if not g.bindings and self.trial(g, self.stored(g)):
+                continue
+            for k, h in enumerate(open_):
+                both = h.bindings + g.bindings - len(self._memory(h) & self._memory(g))
+                parts = len(h.parts or [h])
+                if both <= self.most_reads + 1 and parts < most and self._merge(h, g, True):
+                    open_[k] = self.group_of[h.members[0]]
+                    break
+            else:
+                open_.append(g)
 
     def _clean(self, a: Group, b: Group) -> bool:
         return all(self.graph.nodes[m].dtype.bits != 8 for m in (*a.members, *b.members))

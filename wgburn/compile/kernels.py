@@ -6,8 +6,9 @@ Must not know: which nodes go together (group.py), heavy kernels' texts (templat
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, NamedTuple
 
@@ -95,6 +96,56 @@ def elementwise(
     program = assemble(name, bindings, params, "\n".join(functions), text, (LANES, 1, 1))
     buffers = tuple(b.buffer for b in bindings)
     return Step(program, tuple(params), buffers, -(-threads // LANES), ops, why)
+
+
+class Segment(NamedTuple):
+    """One of several elementwise loops that share a kernel."""
+
+    emitter: Emitter
+    shape: tuple[int, ...]
+    outputs: Sequence[Output]
+
+
+def segments(
+    name: str, parts: Sequence[Segment], dtype_of: DtypeOf, why: str, ops: tuple[str, ...]
+) -> Step:
+    """Elementwise loops side by side: each takes the next workgroups. (No outputs of 8 bits.)"""
+    written = {o.buffer: o.dtype for p in parts for o in p.outputs}
+    reads = dict.fromkeys(b for p in parts for b in p.emitter.loads)
+    bindings = [Binding(b, dtype_of(b), b in written) for b in reads]
+    bindings += [Binding(b, d, True) for b, d in written.items() if b not in reads]
+    number = {b.buffer: k for k, b in enumerate(bindings)}
+    functions: list[str] = []
+    params: list[Param] = []
+    main = ["var g = wid.x + wid.y * nwg.x;"]
+    groups = 0
+    for k, p in enumerate(parts):
+        own, load = f"p{k}_", f"ld{k}_"
+        loops = Loops()
+        decode = loops.decode("i", collapse(p.shape, range(len(p.shape)), p.emitter.forms), "c")
+        functions += [
+            load_function(j, number[b], dtype_of(b), load) for j, b in enumerate(p.emitter.loads)
+        ]
+        stores = [f"b{number[o.buffer]}[i] = {stored(o.dtype, o.value)};" for o in p.outputs]
+        body = fill_forms(
+            "\n".join(["if (i >= P.n) { return; }", *decode, *p.emitter.lines, *stores]),
+            p.emitter.forms,
+            loops,
+            p.emitter.variables,
+            load,
+        )
+        body = re.sub(r"\bP[.]", f"P.{own}", body)
+        functions.append(f"fn part{k}(i: u32) {{\n{body}\n}}")
+        n = prod(p.shape)
+        mine = [Param("n", "u32", n), Param("groups", "u32", -(-n // LANES))]
+        for q in (*mine, *loops.params, *p.emitter.params):
+            params.append(replace(q, name=own + q.name))
+        main.append(f"if (g < P.{own}groups) {{ part{k}(g * {LANES}u + lid); return; }}")
+        main.append(f"g -= P.{own}groups;")
+        groups += -(-n // LANES)
+    text = "\n".join(main)
+    program = assemble(name, bindings, params, "\n".join(functions), text, (LANES, 1, 1))
+    return Step(program, tuple(params), tuple(b.buffer for b in bindings), groups, ops, why)
 
 
 class ReducePlan(NamedTuple):

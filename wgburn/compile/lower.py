@@ -17,6 +17,7 @@ from ..ops.reduce import sum_
 from . import kernels, templates
 from .affine import Coords, Domain, Form, Num, linear, loop_coords, split
 from .emit import (
+    Emitter,
     Misplaced,
     NeedsBuffer,
     NeedsSplit,
@@ -30,6 +31,9 @@ from .plan import OutputSlot, Plan, build
 from .rows import RowLowering
 from .simplify import index_in_place, simplify
 
+#: Elementwise groups of different shapes that one kernel holds at most.
+MOST_SEGMENTS = 8
+
 
 class Lowering(RowLowering):
     """One graph on its way to a plan."""
@@ -37,7 +41,9 @@ class Lowering(RowLowering):
     # -- groups -----------------------------------------------------------------------------------
     def run(self) -> Plan:
         most = self.limits["maxStorageBuffersPerShaderStage"] - 1
-        self.grouping = Grouping(self.graph, self.fuse, self.trial, self._adopt, most_reads=most)
+        self.grouping = Grouping(
+            self.graph, self.fuse, self.trial, self._adopt, most_reads=most, segments=MOST_SEGMENTS
+        )
         for group in self.grouping.ordered(set(self.donations)):
             self.lower_group(group, self.grouping.stored(group))
             self.done.add(id(group))
@@ -61,6 +67,7 @@ class Lowering(RowLowering):
             rehearsal.lower_group(group, stored)
         except (Misplaced, NeedsBuffer, TooMany) as reason:
             return str(reason) if isinstance(reason, TooMany) else "read at another place"
+        group.bindings = len(rehearsal.steps[-1].buffers) if rehearsal.steps else 0
         return ""
 
     def _inputs(self, group: Group) -> set[int]:
@@ -127,6 +134,8 @@ class Lowering(RowLowering):
             shape = self.graph.nodes[i].shape
             packed = Group("elementwise", [i], shape, why=group.why)
             self._elementwise(packed, stored, Domain(shape))
+        elif group.kind == "segments":
+            self._segments(group, stored)
         elif group.kind == "rows":
             self._rows(group, stored, domain, None)
         elif group.kind == "kernel":
@@ -139,13 +148,43 @@ class Lowering(RowLowering):
             raise DTypeError("float16: this device has no shader-f16; use float32")
 
     # -- elementwise ------------------------------------------------------------------------------
-    def _elementwise(self, group: Group, stored: dict[int, bool], domain: Domain) -> None:
+    def _evaluated(
+        self, group: Group, stored: dict[int, bool], domain: Domain
+    ) -> tuple[Emitter, dict[int, kernels.Output]]:
+        """The members' values as text, and what is to be stored of them."""
         e = self.emitter(domain.extent)
         made: dict[int, kernels.Output] = {}
         for m in group.members:
             if stored[m]:
                 made[m] = self._output(m, e.emit(m, self._same_place(m, domain)))
-        name, ops = self._names(group, e)
+        return e, made
+
+    def _segments(self, group: Group, stored: dict[int, bool]) -> None:
+        """Parts of different shapes, each walked by workgroups of its own."""
+        written: list[tuple[Emitter, dict[int, kernels.Output], Domain]] = []
+        for part in group.parts:
+            domain = Domain(part.shape)
+            while True:
+                try:
+                    written.append((*self._evaluated(part, stored, domain), domain))
+                    break
+                except NeedsSplit as need:
+                    domain.refine(need.variable, need.inner)
+        parts = []
+        results: dict[int, kernels.Output] = {}
+        for e, made, domain in written:
+            others = {b for x, _, _ in written if x is not e for b, _ in x.places}
+            index = linear(domain.coords(), dense_strides(domain.shape))
+            outputs = self._placed(made, e, index, others)
+            parts.append(kernels.Segment(e, domain.sizes(), outputs))
+            results.update(made)
+        name, ops = self._names(group, [k for e, _, _ in written for k in e.nodes])
+        why = group.why or "an output"
+        self._finish(kernels.segments(name, parts, self._dtype, why, ops), results)
+
+    def _elementwise(self, group: Group, stored: dict[int, bool], domain: Domain) -> None:
+        e, made = self._evaluated(group, stored, domain)
+        name, ops = self._names(group, e.nodes)
         outputs = self._placed(made, e, linear(domain.coords(), dense_strides(domain.shape)))
         sizes = domain.sizes()
         self._finish(
@@ -205,7 +244,7 @@ class Lowering(RowLowering):
             if stored[m]:
                 value = e.emit(m, self._same_place(m, domain))
                 made[m] = self._output(m, value, wide if m == i else None)
-        _, ops = self._names(group, e)
+        _, ops = self._names(group, e.nodes)
         outputs = self._placed(made, e, linear(domain.coords(), dense_strides(n.shape)))
         if any(o.buffer in [x.buffer for x in operands] for o in outputs):
             raise TooMany("an update of what the kernel reads")

@@ -5,7 +5,7 @@ Owns: `Memory`, the state that lowering works on. Must not know: how groups are 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from math import prod
 
@@ -122,15 +122,20 @@ class Memory:
         return kernels.Output(-1, dtype or self.graph.nodes[i].dtype, value, form)
 
     def _placed(
-        self, made: dict[int, kernels.Output], e: Emitter, index: Form | None
+        self,
+        made: dict[int, kernels.Output],
+        e: Emitter,
+        index: Form | None,
+        others: Collection[int] = (),
     ) -> list[kernels.Output]:
         """Buffers for a kernel's results: that of the value an update replaces, where the kernel is
-        the last to read it and reads it only at the place that it writes (`index`); else new
-        ones."""
+        the last to read it and reads it only at the place that it writes (`index`) and in no
+        other part (`others`); else new ones."""
         for i, o in made.items():
             n = self.graph.nodes[i]
             old = self.donations.get(i, -1)
             own = index is not None and all(f == index for b, f in e.places if b == old)
+            own = own and old not in others
             if old >= 0 and own and o.dtype is n.dtype and self._may_replace(i, old):
                 buffer = old
             else:
@@ -172,9 +177,9 @@ class Memory:
         for i, out in made.items():
             self.sources[i] = Source(out.buffer, out.dtype)
 
-    def _names(self, group: Group, emitter: Emitter) -> tuple[str, tuple[str, ...]]:
+    def _names(self, group: Group, computed: list[int]) -> tuple[str, tuple[str, ...]]:
         """A kernel's name and the names of all ops in it."""
         nodes = self.graph.nodes
         units = ["copy" if nodes[m].op is None else nodes[m].op.name for m in group.members]
-        inner = [nodes[k].op.name for k in dict.fromkeys(emitter.nodes) if k not in group.members]
+        inner = [nodes[k].op.name for k in dict.fromkeys(computed) if k not in group.members]
         return "_".join(dict.fromkeys(units))[:60], (*inner, *units)

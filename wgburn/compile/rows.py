@@ -49,7 +49,7 @@ class RowLowering(Memory):
                 f"{nodes[reductions[0]].op.name} over {length} elements is more than one workgroup "
                 "can walk; reduce in two steps"
             )
-        name, ops = self._names(group, e)
+        name, ops = self._names(group, e.nodes)
         if plan.splits > 1:
             accum = passes[0].accums[0]
             part = kernels.Output(
@@ -78,7 +78,7 @@ class RowLowering(Memory):
             large = {m: self._output(m, e.emit(m, coords), None, form)}
             full_outputs += self._placed(large, e, None)
             made.update(large)
-        _, ops = self._names(group, e)
+        _, ops = self._names(group, e.nodes)
         r = kernels.Rows(kept, reduced, passes, row_lines, row_outputs, full_lines, full_outputs)
         self._finish(
             kernels.rows(name, e, r, plan, self._dtype, group.why or "an output", ops), made
@@ -182,7 +182,7 @@ class RowLowering(Memory):
         e.specials[anchor] = (row, f"red{anchor}")
         made: dict[int, kernels.Output] = {}
         row_lines, row_outputs = self._row_results(group, stored, wide, [], e, kept, row, made)
-        name, ops = self._names(group, e)
+        name, ops = self._names(group, e.nodes)
         r = kernels.Rows(kept, (splits,), passes, row_lines, row_outputs, [], [])
         step = kernels.rows(
             f"{name}_second_stage", e, r, kernels.ReducePlan(1, 1), self._dtype, "second stage", ops
