@@ -30,6 +30,8 @@ END = 1 << 22
 #: Where a chain of recomputed ops gets memory although one kernel could hold it.
 LONG_COST = 400
 LONG_DEPTH = 80
+#: Ops one behind the other in one kernel, however they came together.
+MOST_DEPTH = 160
 #: Ops that cost much more than a load.
 HEAVY_OPS = frozenset(
     "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh"
@@ -52,6 +54,7 @@ class Group:
     ancestors: int = 0
     deps: set[int] = field(default_factory=set)  # units read from other groups
     parts: list[Group] = field(default_factory=list)
+    depth: int = 1  # ops one behind the other, at most
     bindings: int = 0  # buffers that its kernel binds, once a trial knows
 
     @property
@@ -96,6 +99,8 @@ class Grouping:
         #: Buffers that one kernel can read: what it recomputes must not need more.
         self.most_reads = most_reads
         self.outputs = {base_of(graph, o) for o in graph.outputs}
+        #: Ops one behind the other that computing a unit takes.
+        self.depth: dict[int, int] = {}
         self.units = self._units()
         self.reads = self._reads()
         self.readers = self._readers()
@@ -139,8 +144,10 @@ class Grouping:
             if n.op is None:
                 loads[i] = frozenset((i,)) if prod(n.shape) > 1 else frozenset()
                 continue
+            deep = 1 + max((depth[s] for s in n.srcs), default=0)
             if n.op.kind in ("reduce", "kernel") or i in units:
                 loads[i] = frozenset((i,))
+                self.depth[i] = deep
                 continue
             own = (
                 0
@@ -152,12 +159,12 @@ class Grouping:
                 else 1
             )
             cost[i] = own + sum(cost[s] for s in n.srcs)
-            depth[i] = 1 + max((depth[s] for s in n.srcs), default=0)
+            depth[i] = self.depth[i] = deep
             loads[i] = frozenset().union(*(loads[s] for s in n.srcs)) if n.srcs else frozenset()
             many = len(set(users[i])) > 1
             if _is_work(n) and many and self._behind_kernel(i, n, users):
                 units.add(i)
-                cost[i], loads[i] = 0, frozenset((i,))
+                cost[i], loads[i], depth[i] = 0, frozenset((i,)), 0
                 continue
             if (
                 _is_work(n)
@@ -165,7 +172,7 @@ class Grouping:
                 and (cost[i] > RECOMPUTE_COST or len(loads[i]) > RECOMPUTE_LOADS)
             ):
                 units.add(i)
-                cost[i], loads[i] = 0, frozenset((i,))
+                cost[i], loads[i], depth[i] = 0, frozenset((i,)), 0
             elif _is_work(n) and (cost[i] > LONG_COST or depth[i] > LONG_DEPTH):
                 # Long chains read once stay together; this only stops texts without end.
                 units.add(i)
@@ -244,6 +251,7 @@ class Grouping:
         else:
             g = Group("kernel" if n.op.kind == "kernel" else "elementwise", [u], n.shape)
         g.mask = 1 << u
+        g.depth = self.depth.get(u, 1)
         g.deps = set(bits(self.reads[u]))
         self._ancestors(g)
         return g
@@ -321,6 +329,9 @@ class Grouping:
         if self._cycle(g, own):
             g.why = g.why or f"{reader} waits for another kernel"
             return False
+        if g.depth + own.depth > MOST_DEPTH and not beside:
+            g.why = g.why or f"{reader} would make it too long"
+            return False
         kind, axes = g.kind, g.axes
         if own.kind == "rows" and g.kind == "elementwise":
             kind, axes = "rows", own.axes
@@ -330,6 +341,7 @@ class Grouping:
         if beside:
             joined.kind, joined.why = "segments", g.why
             joined.parts = [*(g.parts or [g]), *(own.parts or [own])]
+        joined.depth = max(g.depth, own.depth) if beside else g.depth + own.depth
         joined.mask = g.mask | own.mask
         joined.deps = (g.deps | own.deps) - set(joined.members)
         joined.ancestors = (g.ancestors | own.ancestors) & ~joined.mask
@@ -392,6 +404,8 @@ class Grouping:
             for k, h in enumerate(open_):
                 both = h.bindings + g.bindings - len(self._memory(h) & self._memory(g))
                 parts = len(h.parts or [h])
+                if not g.deps.isdisjoint(h.members) or not h.deps.isdisjoint(g.members):
+                    continue
                 if both <= self.most_reads + 1 and parts < most and self._merge(h, g, True):
                     open_[k] = self.group_of[h.members[0]]
                     break

@@ -248,10 +248,10 @@ class CpuBackend(Backend):
         return plan_host(graph, config.fuse, WORKERS)
 
     def describe(self, plan: HostPlan, make: Any) -> list[Any]:
-        """One entry a step that computes (views cost nothing)."""
+        """One entry a step that computes (views and single numbers cost nothing)."""
         found = []
         for s in plan.steps:
-            if len(s.inner) == 1 and s.inner[0].view:
+            if len(s.inner) == 1 and (s.inner[0].view or s.inner[0].name == "const"):
                 continue
             ops = tuple(n.name for n in s.inner if not n.view)
             writes = tuple(f"{n.dtype.name}{list(n.shape)}" for n in s.inner if n.node in s.outputs)
