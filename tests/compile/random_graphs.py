@@ -51,8 +51,8 @@ class RandomGraph:
         outputs = [tensors[i] for i in self.outputs]
         del tensors
         found = []
-        if gradients:
-            floats = [o for o in outputs if o.requires_grad]
+        floats = [o for o in outputs if o.requires_grad]
+        if gradients and floats:
             loss = sum((o * (k + 1)).mean() for k, o in enumerate(floats))
             loss.backward()
             found = [t.grad for t in leaves if t.grad is not None]
