@@ -71,7 +71,10 @@ def test_every_dtype_plain_and_gzipped(tmp_path, dtype, shape, zipped):
         (gzip.compress(b"\0\0\x08\x01\0\0\0\x02ab", mtime=0)[:-9], "damaged gzip data"),
         (gzip.compress(b"\0\0\x08\x01\0\0\0\x02ab", mtime=0)[:-8] + b"\0" * 8, "damaged gzip data"),
         (b"\x1f\x8bnonsense", "damaged gzip data"),
-        (gzip.compress(b"\0\0\x08\x01\0\0\0\x02" + b"a" * 10_000, mtime=0), "longer than its shape"),
+        (
+            gzip.compress(b"\0\0\x08\x01\0\0\0\x02" + b"a" * 10_000, mtime=0),
+            "longer than its shape",
+        ),
     ],
 )
 def test_a_damaged_file_names_itself_and_the_cause(tmp_path, blob, cause):
