@@ -12,7 +12,6 @@ from __future__ import annotations
 import difflib
 import functools
 import re
-from importlib import resources
 from typing import NamedTuple
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -64,6 +63,8 @@ def _parse(source: str) -> dict[str, str]:
 def declarations() -> dict[str, Declaration]:
     """Everything the library declares, by name."""
     texts: dict[str, str] = {}
+    from importlib import resources  # costs 15 ms: not at import
+
     folder = resources.files("wgburn_shaders") / "math"
     for file in sorted(folder.iterdir(), key=lambda entry: entry.name):
         if file.name.endswith(".wgsl"):

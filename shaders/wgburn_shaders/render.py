@@ -7,7 +7,6 @@ kernel computes. jinja2 is imported at the first render, so that importing this 
 from __future__ import annotations
 
 from functools import lru_cache
-from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -16,6 +15,8 @@ if TYPE_CHECKING:
 
 def _source(name: str) -> str:
     """Text of a template, read through importlib.resources so that a zipped package works too."""
+    from importlib import resources  # costs 15 ms: not at import
+
     folder = resources.files("wgburn_shaders") / "templates"
     path = folder / name
     if "/" in name or "\\" in name or not path.is_file():

@@ -7,7 +7,6 @@ default imports nothing; pydantic (in .settings) is loaded only when there is a 
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -214,6 +213,8 @@ def find_file(start: Path) -> Path | None:
 
 
 def _parse(path: Path) -> dict[str, Any]:
+    import tomllib  # not at import: most programs have no such file
+
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
