@@ -15,7 +15,18 @@ from typing import Any, NamedTuple
 from ..core.dtype import DType
 from .affine import Form
 from .emit import WGSL_TYPE, Emitter, Param
-from .program import Binding, Loops, Step, assemble, collapse, fill_forms, load_function, stored
+from .program import (
+    STORAGE_TYPE,
+    Binding,
+    Loops,
+    Step,
+    assemble,
+    collapse,
+    fill_forms,
+    load_function,
+    loaded,
+    stored,
+)
 
 LANES = 64
 #: Loop trips of one invocation; some software Vulkan leaves loops at 65,536 without a word.
@@ -24,6 +35,9 @@ MAX_TRIPS = 32768
 SHORT = 64
 #: Threads that keep a GPU busy.
 BUSY = 16384
+
+#: An offset that is the same for all elements.
+_SAME = re.compile(r"0u|P[.]\w+")
 
 DtypeOf = Callable[[int], DType]
 
@@ -67,6 +81,15 @@ def elementwise(
     decode = loops.decode("i", dims, "c")
     bindings, functions, number = bind(emitter, outputs, dtype_of)
     body = [*decode, *emitter.lines]
+    if n % 4 == 0 and len(dims) == 1 and not any(o.dtype.bits == 8 for o in outputs):
+        text = fill_forms("\n".join(emitter.lines), emitter.forms, loops, emitter.variables)
+        fours = _fours(text, bindings, functions, outputs, number)
+        if fours is not None:
+            params = [Param("n", "u32", n), *loops.params, *emitter.params]
+            program = assemble(name, fours[0], params, *fours[1:], (LANES, 1, 1))
+            buffers = tuple(b.buffer for b in bindings)
+            return Step(program, tuple(params), buffers, -(-n // (4 * LANES)), ops, why)
+        loops.params.clear()
     if any(o.dtype.bits == 8 for o in outputs):
         (out,) = outputs
         main = [
@@ -96,6 +119,53 @@ def elementwise(
     program = assemble(name, bindings, params, "\n".join(functions), text, (LANES, 1, 1))
     buffers = tuple(b.buffer for b in bindings)
     return Step(program, tuple(params), buffers, -(-threads // LANES), ops, why)
+
+
+def _fours(
+    text: str,
+    bindings: list[Binding],
+    functions: list[str],
+    outputs: Sequence[Output],
+    number: dict[int, int],
+) -> tuple[list[Binding], str, str] | None:
+    """(bindings, functions, main) of a flat loop that takes four neighbours a thread: one access of
+    memory for each four. None where something is read at any place but the loop's own, or the same
+    for all elements."""
+    loads = [(int(k), at) for k, at in re.findall(r"\bld(\d+)[(]([^()]*)[)]", text)]
+    own = {k for k, at in loads if at == "i"}
+    if len(re.findall(r"\bld\d+[(]", text)) > len(loads) or any(
+        b.dtype.bits == 8 for b in bindings
+    ):
+        return None
+    if any(at != "i" and (k in own or not _SAME.fullmatch(at)) for k, at in loads):
+        return None
+    written = {number[o.buffer] for o in outputs}
+    if not own or any(k in written for k, at in loads if at != "i"):
+        return None
+    wide = own | written
+    vectors = [b._replace(vector=k in wide) for k, b in enumerate(bindings)]
+    text = re.sub(r"\bld(\d+)[(]i[)]", r"x_\1", text)
+    reads = sorted(own)
+    types = [WGSL_TYPE[bindings[k].dtype.kind] for k in reads]
+    arguments = "".join(f", x_{k}: {t}" for k, t in zip(reads, types, strict=True))
+    elements = [STORAGE_TYPE[o.dtype.name] for o in outputs]
+    fields = ", ".join(f"y{j}: {t}" for j, t in enumerate(elements))
+    values = ", ".join(stored(o.dtype, o.value) for o in outputs)
+    parts = [f for k, f in enumerate(functions) if k not in own]
+    parts.append(f"struct Stored {{ {fields} }}")
+    parts.append(f"fn one(i: u32{arguments}) -> Stored {{\n{text}\nreturn Stored({values});\n}}")
+    main = [
+        f"let w = (wid.x + wid.y * nwg.x) * {LANES}u + lid;",
+        "if (w >= P.n / 4u) { return; }",
+        *[f"let r{k} = b{k}[w];" for k in reads],
+    ]
+    for j, lane in enumerate("xyzw"):
+        taken = "".join(f", {loaded(bindings[k].dtype, f'r{k}.{lane}')}" for k in reads)
+        main.append(f"let e{j} = one(w * 4u + {j}u{taken});")
+    for j, (o, t) in enumerate(zip(outputs, elements, strict=True)):
+        four = ", ".join(f"e{lane}.y{j}" for lane in range(4))
+        main.append(f"b{number[o.buffer]}[w] = vec4<{t}>({four});")
+    return vectors, "\n".join(parts), "\n".join(main)
 
 
 class Segment(NamedTuple):

@@ -37,6 +37,7 @@ class Binding(NamedTuple):
     buffer: int
     dtype: DType
     written: bool
+    vector: bool = False  # four elements at once
 
 
 @dataclass(frozen=True)
@@ -122,20 +123,23 @@ class Loops:
         return " + ".join(parts) or "0u"
 
 
+def loaded(dtype: DType, element: str) -> str:
+    """An element of memory (not the packed 8-bit ones) as its compute value."""
+    if dtype.name == "bool_":
+        return f"({element} != 0u)"
+    return f"f32({element})" if dtype.name == "float16" else element
+
+
 def load_function(k: int, binding: int, dtype: DType, prefix: str = "ld") -> str:
     """`ld<k>(offset)`: one element in its compute type."""
     t = WGSL_TYPE[dtype.kind]
     b = f"b{binding}"
-    if dtype.name == "bool_":
-        body = f"{b}[o] != 0u"
-    elif dtype.name == "uint8":
+    if dtype.name == "uint8":
         body = f"({b}[o >> 2u] >> ((o & 3u) * 8u)) & 255u"
     elif dtype.name == "int8":
         body = f"bitcast<i32>({b}[o >> 2u] << (24u - (o & 3u) * 8u)) >> 24u"
-    elif dtype.name == "float16":
-        body = f"f32({b}[o])"
     else:
-        body = f"{b}[o]"
+        body = loaded(dtype, f"{b}[o]")
     return f"fn {prefix}{k}(o: u32) -> {t} {{ return {body}; }}"
 
 
@@ -181,10 +185,10 @@ def assemble(
     access = ""
     for k, b in enumerate(bindings):
         mode = "read_write" if b.written else "read"
-        lines.append(
-            f"@group(0) @binding({k}) var<storage, {mode}> b{k}: "
-            f"array<{STORAGE_TYPE[b.dtype.name]}>;"
-        )
+        element = STORAGE_TYPE[b.dtype.name]
+        if b.vector:
+            element = f"vec4<{element}>"
+        lines.append(f"@group(0) @binding({k}) var<storage, {mode}> b{k}: array<{element}>;")
         access += "w" if b.written else "r"
     if params:
         lines.append(f"@group(0) @binding({len(bindings)}) var<uniform> P: Params;")
