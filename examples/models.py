@@ -133,6 +133,12 @@ class Bert(nn.Module):
             x = layer(x, allowed)
         return x
 
+    def sentences(self, tokens: wb.Tensor, mask: wb.Tensor) -> wb.Tensor:
+        """[n, width], each of length 1: the mean over a sentence's tokens."""
+        weight = mask.unsqueeze(-1)
+        mean = (self(tokens, mask) * weight).sum(1) / weight.sum(1)
+        return nn.functional.normalize(mean, dim=-1)
+
 
 class BertLayer(nn.Module):
     """Attention and a feed-forward block, each added to its input and normalised after it."""

@@ -25,9 +25,10 @@ from models import DigitCnn  # noqa: E402
 
 SEED = 42
 Arrays = dict[str, NDArray[Any]]
+Batch = tuple[NDArray[Any], NDArray[np.int32]]
 
 
-def batches(batch: int) -> Iterator[tuple[NDArray[np.float32], NDArray[np.int32]]]:
+def batches(batch: int) -> Iterator[Batch]:
     """Training digits in a fixed shuffled order, for ever."""
     from wgburn.data import Batches, load_mnist
 
@@ -42,6 +43,9 @@ def batches(batch: int) -> Iterator[tuple[NDArray[np.float32], NDArray[np.int32]
 class Trainer:
     """A model and its optimizer on one device. Initial values and dropout come from SEED."""
 
+    model: wb.nn.Module
+    optimizer: wb.optim.Optimizer
+
     def __init__(self, device: wb.Device, lr: float, **sizes: int) -> None:
         self.device = device
         learning = device.autodiff()
@@ -50,14 +54,14 @@ class Trainer:
             self.model = DigitCnn(**sizes)
         self.optimizer = wb.optim.AdamW(self.model.parameters(), lr=lr)
 
-    def loss(self, images: NDArray[np.float32], labels: NDArray[np.int32]) -> wb.Tensor:
-        logits = self.model(wb.tensor(images, device=self.device))
+    def loss(self, inputs: NDArray[Any], labels: NDArray[np.int32]) -> wb.Tensor:
+        logits = self.model(wb.tensor(inputs, device=self.device))
         target = wb.tensor(labels, device=self.device)
         return wb.nn.functional.cross_entropy(logits, target)
 
-    async def step(self, images: NDArray[np.float32], labels: NDArray[np.int32]) -> float:
+    async def step(self, inputs: NDArray[Any], labels: NDArray[np.int32]) -> float:
         """One update; waits for the loss."""
-        loss = self.loss(images, labels)
+        loss = self.loss(inputs, labels)
         self.optimizer.zero_grad()
         loss.backward()
         await self.optimizer.step_async()
@@ -68,9 +72,9 @@ class Trainer:
         return {k: await t.numpy_async() for k, t in self.model.state_dict().items()}
 
     async def gradients(
-        self, images: NDArray[np.float32], labels: NDArray[np.int32]
+        self, inputs: NDArray[Any], labels: NDArray[np.int32]
     ) -> tuple[float, Arrays]:
-        loss = self.loss(images, labels)
+        loss = self.loss(inputs, labels)
         self.optimizer.zero_grad()
         loss.backward()
         grads = {}
@@ -82,21 +86,24 @@ class Trainer:
 
 async def losses(device: wb.Device, steps: int, batch: int, lr: float) -> list[float]:
     """Parity (a): losses of a short, slow training."""
-    trainer = Trainer(device, lr)
-    found = []
-    for _, data in zip(range(steps), batches(batch), strict=False):
-        found.append(await trainer.step(*data))
-    return found
+    return await losses_of(Trainer(device, lr), batches(batch), steps)
+
+
+async def losses_of(trainer: Trainer, data: Iterator[Batch], steps: int) -> list[float]:
+    return [await trainer.step(*each) for _, each in zip(range(steps), data, strict=False)]
 
 
 async def recorded(device: wb.Device, steps: int, batch: int, lr: float) -> list[Arrays]:
     """Parity (b), the run to follow: state before each step, then its loss and gradients."""
-    trainer = Trainer(device, lr)
+    return await records_of(Trainer(device, lr), batches(batch), steps)
+
+
+async def records_of(trainer: Trainer, data: Iterator[Batch], steps: int) -> list[Arrays]:
     records = []
-    for number, data in zip(range(steps), batches(batch), strict=False):
-        device.seed(SEED + number)
+    for number, each in zip(range(steps), data, strict=False):
+        trainer.device.seed(SEED + number)
         state = await trainer.state()
-        loss, grads = await trainer.gradients(*data)
+        loss, grads = await trainer.gradients(*each)
         record = {"loss": np.float64(loss)}
         record |= {f"state/{k}": v for k, v in state.items()}
         record |= {f"grad/{k}": v for k, v in grads.items()}
@@ -109,16 +116,22 @@ async def followed(
     device: wb.Device, records: list[Arrays], batch: int
 ) -> AsyncIterator[tuple[float, dict[str, float]]]:
     """Parity (b): from each recorded state, how far loss and gradients (norm-wise) are off."""
-    trainer = Trainer(device, 0.0)
-    for number, (record, data) in enumerate(zip(records, batches(batch), strict=False)):
+    async for each in distances_of(Trainer(device, 0.0), batches(batch), records):
+        yield each
+
+
+async def distances_of(
+    trainer: Trainer, data: Iterator[Batch], records: list[Arrays]
+) -> AsyncIterator[tuple[float, dict[str, float]]]:
+    for number, (record, each) in enumerate(zip(records, data, strict=False)):
         state = {
-            k.removeprefix("state/"): wb.tensor(v, device=device)
+            k.removeprefix("state/"): wb.tensor(v, device=trainer.device)
             for k, v in record.items()
             if k.startswith("state/")
         }
         trainer.model.load_state_dict(state)
-        device.seed(SEED + number)
-        loss, grads = await trainer.gradients(*data)
+        trainer.device.seed(SEED + number)
+        loss, grads = await trainer.gradients(*each)
         off = {}
         for name, grad in grads.items():
             truth = record[f"grad/{name}"].astype(np.float64)

@@ -1,7 +1,6 @@
 """examples/embeddings.py: the real MiniLM against torch on the same weights, and its errors."""
 
 import importlib.util
-import json
 import os
 import subprocess
 import sys
@@ -9,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch_minilm
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "examples"))
@@ -39,58 +39,14 @@ def folder():
 
 @pytest.fixture(scope="module")
 def by_torch(folder):
-    """The embeddings as torch computes them from the file, written out op by op."""
-    torch = pytest.importorskip("torch")
-    from safetensors.torch import load_file
-    from tokenizers import Tokenizer
-
-    w = load_file(folder / "model.safetensors")
-    config = json.loads((folder / "config.json").read_text())
-    heads, eps = config["num_attention_heads"], config["layer_norm_eps"]
-    F = torch.nn.functional
-
-    def dense(x, name):
-        return F.linear(x, w[f"{name}.weight"], w[f"{name}.bias"])
-
-    def norm(x, name):
-        return F.layer_norm(x, x.shape[-1:], w[f"{name}.weight"], w[f"{name}.bias"], eps)
-
-    def embed(sentence):
-        # One at a time and without padding: the example pads and masks.
-        ids = torch.tensor(tokenizer.encode(sentence).ids)
-        x = w["embeddings.word_embeddings.weight"][ids]
-        x = x + w["embeddings.position_embeddings.weight"][: len(ids)]
-        x = norm(x + w["embeddings.token_type_embeddings.weight"][0], "embeddings.LayerNorm")
-        for i in range(config["num_hidden_layers"]):
-            at = f"encoder.layer.{i}."
-            q, k, v = (
-                dense(x, f"{at}attention.self.{n}").reshape(len(ids), heads, -1).transpose(0, 1)
-                for n in ("query", "key", "value")
-            )
-            scores = q @ k.transpose(1, 2) / q.shape[-1] ** 0.5
-            mixed = (scores.softmax(-1) @ v).transpose(0, 1).reshape(len(ids), -1)
-            out = dense(mixed, at + "attention.output.dense")
-            x = norm(x + out, at + "attention.output.LayerNorm")
-            grown = F.gelu(dense(x, at + "intermediate.dense"))
-            x = norm(x + dense(grown, at + "output.dense"), at + "output.LayerNorm")
-        return F.normalize(x.mean(0), dim=0)
-
-    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    tokenizer.no_padding()
-    with torch.no_grad():
-        return torch.stack([embed(sentence) for sentence in SENTENCES]).numpy()
-
-
-def close(got, want):
-    assert got.shape == want.shape
-    assert np.abs(got - want).max() < 1e-4
-    np.testing.assert_allclose(np.linalg.norm(got, axis=1), 1, atol=1e-5)
+    pytest.importorskip("torch")
+    return torch_minilm.embed(folder, SENTENCES)
 
 
 @pytest.mark.slow
 def test_twenty_sentences_on_the_cpu(cpu, folder, by_torch):
     got = embeddings.Encoder(folder, cpu).encode(SENTENCES)
-    close(got, by_torch)
+    torch_minilm.check(got, by_torch)
     # They mean something: the two about rain, and the two about cats, are closest to each other.
     cosines = got @ got.T - 2 * np.eye(len(got))
     assert cosines[0].argmax() == 1
@@ -99,7 +55,7 @@ def test_twenty_sentences_on_the_cpu(cpu, folder, by_torch):
 
 @pytest.mark.slow
 def test_twenty_sentences_on_the_gpu(wgpu, folder, by_torch):
-    close(embeddings.Encoder(folder, wgpu).encode(SENTENCES), by_torch)
+    torch_minilm.check(embeddings.Encoder(folder, wgpu).encode(SENTENCES), by_torch)
 
 
 def example(*arguments, **variables):

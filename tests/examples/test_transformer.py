@@ -1,5 +1,6 @@
 """examples/transformer.py: its data leaks nothing, it runs, and all devices train alike."""
 
+import asyncio
 import json
 import os
 import re
@@ -9,14 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from browser import text_training
 
 import wgburn as wb
-from wgburn import nn
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "examples"))
 stdlib_text = pytest.importorskip("stdlib_text")
-models = pytest.importorskip("models")
 
 LAST_LINE = re.compile(
     r"test accuracy (\d\.\d{4}) \((\d+)/(\d+)\), device (\S.*), epochs (\d+), (\d+) s"
@@ -133,63 +133,15 @@ def test_bad_options_are_one_line(arguments, cause):
 
 
 # -- all devices train alike ----------------------------------------------------------------------
-
-
-def tiny(device, lr):
-    learning = device.autodiff()
-    learning.seed(1)
-    with wb.use_device(learning):
-        model = models.TextTransformer(
-            vocabulary=20, length=8, width=16, hidden=24, heads=2, layers=2, dropout=0.0
-        )
-    return model, wb.optim.Adam(model.parameters(), lr=lr)
-
-
-def batch(step):
-    rng = np.random.default_rng([3, step])
-    tokens = rng.integers(1, 20, (6, 8)).astype(np.int32)
-    tokens[0, 5:] = tokens[3, 2:] = 0
-    # Something to learn: the class is that of the first word.
-    return tokens, tokens[:, 0] % 4
-
-
-def step(model, optimizer, device, number):
-    tokens, labels = batch(number)
-    logits = model(wb.tensor(tokens, device=device))
-    loss = nn.functional.cross_entropy(logits, wb.tensor(labels, device=device))
-    optimizer.zero_grad()
-    loss.backward()
-    return loss
+# At tiny sizes; in Chromium: tests/browser/test_models.py.
 
 
 def test_thirty_steps_agree(cpu, wgpu):
-    """Small steps: rounding has no time to grow."""
-    losses = []
-    for device in (cpu, wgpu):
-        model, optimizer = tiny(device, 1e-4)
-        run = []
-        for number in range(30):
-            run.append(step(model, optimizer, device, number))
-            optimizer.step()
-        losses.append([loss.item() for loss in run])
-    assert np.abs(np.subtract(*losses)).max() < 1e-3
-    assert len(set(losses[0])) == 30
+    """Parity (a)."""
+    text_training.check_losses({str(d): asyncio.run(text_training.losses(d)) for d in (cpu, wgpu)})
 
 
 def test_each_step_agrees_from_the_same_state(cpu, wgpu):
-    model, optimizer = tiny(cpu, 1e-3)
-    other, other_optimizer = tiny(wgpu, 1e-3)
-    for number in range(8):
-        other.load_state_dict(model.state_dict())
-        loss = step(model, optimizer, cpu, number)
-        again = step(other, other_optimizer, wgpu, number)
-        assert abs(loss.item() - again.item()) < 1e-5
-        mirror = dict(other.named_parameters())
-        for name, p in model.named_parameters():
-            want, got = p.grad.numpy(), mirror[name].grad.numpy()
-            # The gradient of a key's bias is zero in truth: what is left of it is rounding.
-            if name.endswith("in_proj_bias"):
-                want, got = (np.delete(g, np.s_[16:32]) for g in (want, got))
-            distance = np.linalg.norm(got - want) / max(np.linalg.norm(want), 1e-8)
-            assert distance < 1e-4, (number, name, distance)
-        optimizer.step()
+    """Parity (b)."""
+    records = asyncio.run(text_training.recorded(cpu))
+    text_training.check_followed(asyncio.run(text_training.followed(wgpu, records)))
