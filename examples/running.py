@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -231,9 +232,21 @@ def need_pillow() -> None:
         raise ImportError("the pictures need Pillow: pip install 'wgburn[plot]'") from None
 
 
+def need_folder(out: Path) -> None:
+    """Make the folder of the results and see that it takes files, before the training."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=out):
+            pass
+    except OSError as error:
+        raise wb.FileFormatError(
+            f"--out {out}: cannot write files there ({error.strerror}); choose another folder"
+        ) from None
+
+
 def train(run: Run, out: Path, finish: Callable[[Run, Path], Sequence[str]]) -> None:
     """The whole run: what it is, its progress, its files (written by `finish`), its last line."""
-    out.mkdir(parents=True, exist_ok=True)
+    need_folder(out)
     console = Console()
     tests = len(run.test_labels)
     console.print(

@@ -69,10 +69,13 @@ apt_install() {
 # ensure_venv EXTRAS: the environment with wgburn installed from this folder, editable.
 ensure_venv() {
   local extras="$1" want
-  if [ -e "$VENV" ] && ! "$PY" -c '' 2>/dev/null; then
-    say "removing $VENV: its Python is gone"
+  # An interrupted set-up leaves an environment without pip, a moved Python one that does not run.
+  if [ -e "$VENV" ] && ! "$PY" -c 'import pip' 2>/dev/null; then
+    [ -w "$VENV" ] && [ -w "$ROOT" ] || die "$VENV does not work for you and is not yours to replace; clone into a folder of your own"
+    say "removing $VENV: it is incomplete"
     rm -rf "$VENV"
   fi
+  [ -e "$VENV" ] || [ -w "$ROOT" ] || die "$ROOT is not writable by you; clone into a folder of your own"
   if [ ! -e "$VENV" ]; then
     say "creating $VENV (Python $PYTHON_VERSION)"
     if ! "$PYTHON" -m venv "$VENV" >/dev/null 2>&1; then

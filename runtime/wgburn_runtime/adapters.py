@@ -41,7 +41,9 @@ async def open_native(
     found = _adapters(power)
     if not 0 <= index < len(found):
         names = ", ".join(f"{a.info.index}: {a.info.name} ({a.info.backend})" for a in found)
-        raise AdapterUnavailableError(f"no native adapter {index}; there are {names}")
+        raise AdapterUnavailableError(
+            f"no native adapter with index {index}; those found are {names}"
+        )
     from .native import NativeDriver
 
     return NativeDriver(found[index], limits)

@@ -74,7 +74,7 @@ def test_parse_refuses(text):
 
 
 def test_adapters_that_are_not_there():
-    with pytest.raises(wb.DeviceError, match="no native adapter 99; there are 0: "):
+    with pytest.raises(wb.DeviceError, match="no native adapter has index 99; those found are 0: "):
         wb.Device.parse("wgpu:99")
     with pytest.raises(wb.ValueRangeError, match="'adapter' or 'default'"):
         wb.Device.wgpu(limits="most")

@@ -69,7 +69,9 @@ def test_without_wgpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_wrong_requests() -> None:
-    with pytest.raises(AdapterUnavailableError, match="no native adapter 99; there are 0: "):
+    with pytest.raises(
+        AdapterUnavailableError, match="no native adapter has index 99; those found are 0: "
+    ):
         drive(adapters.open_native(99))
     with pytest.raises(AdapterUnavailableError, match="high-performance"):
         drive(adapters.open_native(0, "turbo"))

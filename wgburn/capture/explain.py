@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..core import journal
+from ..core.errors import DTypeError
 from ..core.node import Node, Store, Unread
 from ..device.backend import Backend
 from ..tensor.tensor import Tensor
@@ -99,6 +100,10 @@ def explain(what: Any, *args: Any, **kwargs: Any) -> Explanation:
     """
     if isinstance(what, Tensor):
         return _explain_tensors([what, *args])
+    if not callable(what):
+        raise DTypeError(
+            f"explain takes a function and its arguments, or tensors; got {type(what).__name__}"
+        )
     backends = _backends((args, kwargs, what))
     for b in backends:
         b.realise(())

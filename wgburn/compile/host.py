@@ -9,7 +9,7 @@ the ops run on slices; only what another group reads is written to memory.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -52,6 +52,7 @@ class HostStep:
     extent: int  # length of the block axis
     block: int  # elements of it per block
     dead: tuple[int, ...]  # values not needed after the step
+    reads: tuple[str, ...] = ()  # "float32[256, 64]" each, for people
 
 
 @dataclass(frozen=True)
@@ -276,6 +277,13 @@ def _inner(n: GNode, i: int, axis: int | None) -> Inner:
     )
 
 
+def _labels(graph: Graph, s: HostStep) -> tuple[str, ...]:
+    """What a step reads, for people."""
+    reads = [i for i, _ in s.inputs] or [x for n in s.inner for x in n.srcs]
+    nodes = [graph.nodes[i] for i in dict.fromkeys(reads)]
+    return tuple(f"{n.dtype.name}{list(n.shape)}" for n in nodes)
+
+
 def _with_lives(graph: Graph, steps: list[HostStep]) -> HostPlan:
     """Say after which step each value is dead."""
     keep = set(graph.outputs)
@@ -291,7 +299,7 @@ def _with_lives(graph: Graph, steps: list[HostStep]) -> HostPlan:
         if i not in keep:
             dead.setdefault(k, []).append(i)
     done = tuple(
-        HostStep(s.inner, s.inputs, s.outputs, s.extent, s.block, tuple(dead.get(k, ())))
+        replace(s, dead=tuple(dead.get(k, ())), reads=_labels(graph, s))
         for k, s in enumerate(steps)
     )
     leaves = tuple((i, n.leaf) for i, n in enumerate(graph.nodes) if n.op is None)

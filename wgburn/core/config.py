@@ -34,7 +34,7 @@ ALLOWED: Mapping[str, str] = {
     "fuse": "1, 0, true or false",
     "debug": "an integer from 0 to 4",
     "autotune": "off, minimal, balanced or full",
-    "device": "best, cpu, wgpu, wgpu:N or remote:ws://HOST:PORT",
+    "device": "best, cpu, wgpu or wgpu:N",
     "environment": "a name of letters, digits, '.', '_' and '-'",
     "memory.max_bytes": "a number of bytes, or a size such as 512MiB or 2GiB",
 }

@@ -258,7 +258,16 @@ class CpuBackend(Backend):
             size = sum(prod(n.shape) * n.dtype.itemsize for n in s.inner if n.node in s.outputs)
             blocks = -(-s.extent // s.block)
             found.append(
-                make("_".join(dict.fromkeys(ops))[:60], ops, (), writes, size, blocks, "", "")
+                make(
+                    "_".join(dict.fromkeys(ops))[:60],
+                    ops,
+                    s.reads,
+                    writes,
+                    size,
+                    blocks,
+                    f"walked in {blocks} blocks" if s.inputs else "one op on whole arrays",
+                    "",
+                )
             )
         return found
 

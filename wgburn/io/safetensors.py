@@ -290,6 +290,8 @@ def _plain(name: str, array: NDArray[Any], target: str) -> tuple[str, NDArray[An
 
 def _replace_atomically(target: Path, blocks: Sequence[Any]) -> None:
     """Write beside the target and rename over it: readers see the old file or the new one."""
+    if target.exists() and not target.is_file():
+        raise FileFormatError(f"{target}: exists and is no regular file; choose another name")
     mode = _mode_for(target)
     descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:
