@@ -104,6 +104,7 @@ def _linked(names: tuple[str, ...], own: frozenset[str]) -> str:
     return "".join(source + "\n" for source in ordered.values())
 
 
+@functools.lru_cache(maxsize=512)
 def link(body: str) -> str:
     """The source of every library function `body` uses, dependencies first, each once.
 

@@ -75,6 +75,7 @@ class Emitter:
     forms: list[Form] = field(default_factory=list)
     params: list[Param] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
+    draft: bool = False  # the kernel is only tried: its text needs no library
     variables: dict[int, str] = field(default_factory=dict)  # index variables beyond the loop's
     nodes: list[int] = field(default_factory=list)  # nodes computed here
     #: Nodes whose value is a variable of the kernel: where it holds (a row-major position), its

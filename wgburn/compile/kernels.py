@@ -86,7 +86,7 @@ def elementwise(
         fours = _fours(text, bindings, functions, outputs, number)
         if fours is not None:
             params = [Param("n", "u32", n), *loops.params, *emitter.params]
-            program = assemble(name, fours[0], params, *fours[1:], (LANES, 1, 1))
+            program = assemble(name, fours[0], params, *fours[1:], (LANES, 1, 1), emitter.draft)
             buffers = tuple(b.buffer for b in bindings)
             return Step(program, tuple(params), buffers, -(-n // (4 * LANES)), ops, why)
         loops.params.clear()
@@ -116,7 +116,9 @@ def elementwise(
         threads = n
     text = fill_forms("\n".join(main), emitter.forms, loops, emitter.variables)
     params = [Param("n", "u32", n), *loops.params, *emitter.params]
-    program = assemble(name, bindings, params, "\n".join(functions), text, (LANES, 1, 1))
+    program = assemble(
+        name, bindings, params, "\n".join(functions), text, (LANES, 1, 1), emitter.draft
+    )
     buffers = tuple(b.buffer for b in bindings)
     return Step(program, tuple(params), buffers, -(-threads // LANES), ops, why)
 
@@ -412,8 +414,9 @@ def rows(
     body = fill_forms("\n".join(main), emitter.forms, loops, emitter.variables)
     params += [*loops.params, *emitter.params]
     lanes = LANES if plan.lanes == 1 else plan.lanes
+    functions += shared
     program = assemble(
-        name, bindings, params, "\n".join([*functions, *shared]), body, (lanes, 1, 1)
+        name, bindings, params, "\n".join(functions), body, (lanes, 1, 1), emitter.draft
     )
     threads = count * plan.splits
     groups = -(-threads // LANES) if plan.lanes == 1 else threads

@@ -102,7 +102,7 @@ class Memory:
         return number
 
     def emitter(self, extent: dict[int, int]) -> Emitter:
-        return Emitter(self.graph, self.sources, extent)
+        return Emitter(self.graph, self.sources, extent, draft=self._rehearsing)
 
     def _taken_apart(self, i: int, place: Form, extent: dict[int, int]) -> Coords:
         """Coordinates of node i at a row-major place; raises where the loops do not give them."""

@@ -172,9 +172,10 @@ def assemble(
     functions: str,
     main: str,
     workgroup: tuple[int, int, int],
+    draft: bool = False,
 ) -> ProgramSource:
     """A program from its parts. `main` is the whole entry function, or a body (then wrapped with
-    the builtins wid, nwg and lid)."""
+    the builtins wid, nwg and lid). A draft, which is never run, goes without the library."""
     lines: list[str] = []
     f16 = any(b.dtype.name == "float16" for b in bindings) or "f16(" in main
     if f16:
@@ -201,7 +202,7 @@ def assemble(
             f"{main}\n}}"
         )
     body = f"{functions}\n{main}\n"
-    lines += [link(body), body]
+    lines += [body] if draft else [link(body), body]
     size = -(-4 * len(params) // 16) * 16
     return ProgramSource(
         name,

@@ -339,6 +339,7 @@ def step(
         "\n".join(functions),
         launched.body.wgsl,
         launched.body.workgroup,
+        e.draft,
     )
     return Step(
         program, tuple(params), tuple(b.buffer for b in bindings), launched.groups, ops, why
