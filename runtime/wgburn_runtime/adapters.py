@@ -42,7 +42,7 @@ async def open_native(
     if not 0 <= index < len(found):
         names = ", ".join(f"{a.info.index}: {a.info.name} ({a.info.backend})" for a in found)
         raise AdapterUnavailableError(
-            f"no native adapter with index {index}; those found are {names}"
+            f"no native adapter has index {index}; those found are {names}"
         )
     from .native import NativeDriver
 
