@@ -113,10 +113,11 @@ class RowLowering(Memory):
                     acc = dt.int32 if acc.kind == "i" else dt.uint32
                 if not combine.position:
                     value = cast_text(value, src.dtype, acc)
-                accums.append(kernels.Accum(combine, acc, value, f"red{m}"))
+                # Names are the kernel's own: the same kernel elsewhere in a graph is the same text.
+                accums.append(kernels.Accum(combine, acc, value, f"red{reductions.index(m)}"))
             passes.append(kernels.Pass(accums, lines))
             for m in these:
-                e.specials[m] = (row, f"red{m}")
+                e.specials[m] = (row, f"red{reductions.index(m)}")
         return passes
 
     def _reaches(self, m: int, inside: set[int]) -> set[int]:
@@ -178,8 +179,8 @@ class RowLowering(Memory):
         lines = e.scope()
         place = row.plus(Form(((len(kept), prod(kept)),)))
         value = e._load(Source(part, acc), place)
-        passes = [kernels.Pass([kernels.Accum(combine, acc, value, f"red{anchor}")], lines)]
-        e.specials[anchor] = (row, f"red{anchor}")
+        passes = [kernels.Pass([kernels.Accum(combine, acc, value, "red0")], lines)]
+        e.specials[anchor] = (row, "red0")
         made: dict[int, kernels.Output] = {}
         row_lines, row_outputs = self._row_results(group, stored, wide, [], e, kept, row, made)
         name, ops = self._names(group, e.nodes)
