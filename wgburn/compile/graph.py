@@ -76,22 +76,23 @@ class Work:
     __slots__ = ("donations", "key", "leaves", "numbers", "order", "outputs", "parts")
 
     def __init__(self, outputs: Sequence[Node], updates: Sequence[tuple[Node, Node]] = ()) -> None:
-        index: dict[int, int] = {}
+        index: dict[Node, int] = {}
         order: list[Node] = []
         parts: list[Any] = []
         leaves: list[Store] = []
         numbers: list[Any] = []
         buffers: dict[int, int] = {}
         stack = list(reversed(outputs))
+        # Runs for every node of every step: few calls, few objects.
         while stack:
             node = stack[-1]
-            if id(node) in index:
+            if node in index:
                 stack.pop()
                 continue
             store = node.store
             if store is not None:
                 stack.pop()
-                index[id(node)] = len(order)
+                index[node] = len(order)
                 order.append(node)
                 alias = buffers.setdefault(id(store.buf), len(leaves))
                 parts.append((store.sig, alias))
@@ -99,18 +100,28 @@ class Work:
                 if store.layout is not None:
                     numbers.append(store.layout[1])
                 continue
-            todo = [s for s in node.srcs if id(s) not in index]
-            if todo:
-                todo.reverse()
-                stack.extend(todo)
+            srcs = node.srcs
+            ready = True
+            for s in reversed(srcs):
+                if s not in index:
+                    stack.append(s)
+                    ready = False
+            if not ready:
                 continue
             stack.pop()
-            index[id(node)] = len(order)
+            index[node] = len(order)
             order.append(node)
-            parts.append((node.op, node.attrs, *[index[id(s)] for s in node.srcs]))
+            if len(srcs) == 2:
+                parts.append((node.op, node.attrs, index[srcs[0]], index[srcs[1]]))
+            elif len(srcs) == 1:
+                parts.append((node.op, node.attrs, index[srcs[0]]))
+            else:
+                parts.append((node.op, node.attrs, *[index[s] for s in srcs]))
             if node.dyn:
                 numbers.extend(node.dyn)
-        self.outputs = tuple([index[id(n)] for n in outputs])
+        if order:
+            s = order[-1]  # _donated counts references: the loop must not keep one
+        self.outputs = tuple([index[n] for n in outputs])
         self.order = order
         self.parts = parts
         self.leaves = leaves
@@ -119,31 +130,33 @@ class Work:
         self.key = (*parts, self.outputs, self.donations)
 
     def _donated(
-        self, updates: Sequence[tuple[Node, Node]], index: dict[int, int]
+        self, updates: Sequence[tuple[Node, Node]], index: dict[Node, int]
     ) -> tuple[tuple[int, int], ...]:
         """(output, leaf slot) for updates whose old value nobody else holds: neither a tensor, nor
         a tape, nor a view of its buffer."""
-        slots: dict[int, int] = {}
+        slots: dict[Node, int] = {}
+        held: dict[Node, int] = {}
         for n in self.order:
             if n.store is not None:
-                slots[id(n)] = len(slots)
-        held: dict[int, int] = {}
-        for n in self.order:
-            for s in n.srcs:
-                held[id(s)] = held.get(id(s), 0) + 1
+                slots[n] = len(slots)
+                held[n] = 0
+            else:
+                for s in n.srcs:
+                    if s in held:
+                        held[s] += 1
         found = []
         for old, new in updates:
             store = old.store
-            if store is None or store.layout is not None or id(old) not in slots:
+            if store is None or store.layout is not None or old not in slots:
                 continue
-            if id(new) not in index or index[id(new)] not in self.outputs:
+            if new not in index or index[new] not in self.outputs:
                 continue
-            # References to the old node: its readers, the order, the pair, this loop, getrefcount's
-            # own, whoever asks for the update, and a rehearsal's journal.
-            expected = held.get(id(old), 0) + 4 + UPDATE_REFS + journal.active()
+            # References to the old node: its readers, the order, the three tables here, the pair,
+            # this loop, getrefcount's own, whoever asks for the update, a rehearsal's journal.
+            expected = held[old] + 7 + UPDATE_REFS + journal.active()
             alone = getrefcount(store) <= 4 and getrefcount(store.buf) <= 2
             if alone and getrefcount(old) <= expected:
-                found.append((index[id(new)], slots[id(old)]))
+                found.append((index[new], slots[old]))
         return tuple(found)
 
     def graph(self) -> Graph:
