@@ -130,11 +130,13 @@ def loaded(dtype: DType, element: str) -> str:
     return f"f32({element})" if dtype.name == "float16" else element
 
 
-def load_function(k: int, binding: int, dtype: DType, prefix: str = "ld") -> str:
-    """`ld<k>(offset)`: one element in its compute type."""
-    t = WGSL_TYPE[dtype.kind]
+def load_function(k: int, binding: int, dtype: DType, prefix: str = "ld", raw: bool = False) -> str:
+    """`ld<k>(offset)`: one element in its compute type; `raw`: booleans as stored, u32."""
+    t = "u32" if raw and dtype.kind == "b" else WGSL_TYPE[dtype.kind]
     b = f"b{binding}"
-    if dtype.name == "uint8":
+    if raw and dtype.kind == "b":
+        body = f"{b}[o]"
+    elif dtype.name == "uint8":
         body = f"({b}[o >> 2u] >> ((o & 3u) * 8u)) & 255u"
     elif dtype.name == "int8":
         body = f"bitcast<i32>({b}[o >> 2u] << (24u - (o & 3u) * 8u)) >> 24u"

@@ -304,10 +304,7 @@ def step(
     bindings = [Binding(b, dtype_of(b), b in written) for b in order]
     # Booleans travel through index kernels as the u32 they are stored as.
     functions = [
-        load_function(k, order.index(o.buffer), o.dtype)
-        .replace("-> bool", "-> u32")
-        .replace(" != 0u;", ";")
-        for k, o in enumerate(operands)
+        load_function(k, order.index(o.buffer), o.dtype, raw=True) for k, o in enumerate(operands)
     ]
     functions += [
         load_function(k, order.index(b), dtype_of(b), "eld")
