@@ -26,9 +26,9 @@ def probing(device):
     probe = Probe()
     execute, cached = backend.execute, backend._cached
 
-    def watched_execute(plan, leaves, numbers):
+    def watched_execute(plan, leaves, numbers, lasting=()):
         probe.executions += 1
-        return execute(plan, leaves, numbers)
+        return execute(plan, leaves, numbers, lasting)
 
     def watched_cached(work):
         probe.ops.update(node.op.name for node in work.order if node.store is None)

@@ -99,10 +99,17 @@ __version__ = "0.1.0"
 
 #: Loaded at first use, so that `import wgburn` stays cheap.
 _LAZY = {"data", "io", "nn", "optim"}
-_LAZY_NAMES = {"config": "core.config", "explain": "capture.explain", "load": "io", "save": "io"}
+_LAZY_NAMES = {
+    "config": "core.config",
+    "dry_run": "capture.dry_run",
+    "explain": "capture.explain",
+    "load": "io",
+    "save": "io",
+}
 
 if TYPE_CHECKING:
     from . import data, io, nn, optim
+    from .capture.dry_run import dry_run
     from .capture.explain import explain
     from .core.config import config
     from .io import load, save
@@ -218,6 +225,7 @@ __all__ = [
     "div",
     "divide",
     "dot",
+    "dry_run",
     "dsplit",
     "dstack",
     "einsum",

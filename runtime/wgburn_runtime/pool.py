@@ -1,189 +1,228 @@
-"""A caching allocator of whole GPU buffers.
+"""A pool: pages of one kind of memory, and how many bytes each new page gets.
 
-Owns: size classes, free buffers, the life of an `Allocation`, memory figures, the answer to a full
-device. Must not know: what a buffer holds, launches, tensors.
-
-Whole buffers rather than pages: WebGPU refuses a buffer bound for reading and for writing in one
-dispatch, so sharing a page between tensors would force every binding to be read_write.
+Owns: choosing a page for a request, page sizes that follow the work, moving allocations together.
+Must not know: launches, tensors, what happens when the device is full (memory.py).
 """
 
 from __future__ import annotations
 
-import heapq
 from collections import deque
-from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Protocol
 
-from .driver import TENSOR_USAGE, Driver
-from .errors import DriverError, OutOfMemoryError
-from .rules import ADVICE, over_limit
+from .pages import Allocation, Page, Returned
 
-#: Smallest size class, and the granularity of all of them.
-MIN_BYTES = 256
+KIB, MIB = 1 << 10, 1 << 20
 
 
-class PoolUsage(NamedTuple):
-    """Bytes. `in_use` was asked for and is held; `padding` is what size classes added to it;
-    `cached` is free but kept; `reserved` is all of it, as the device sees it."""
+class PageSource(Protocol):
+    """Where pages come from."""
 
+    def create(self, size: int) -> int:
+        """A new buffer. Raises OutOfMemoryError."""
+
+    def destroy(self, buffer: int) -> None: ...
+    def copy(self, source: int, at: int, target: int, to: int, nbytes: int) -> None: ...
+
+
+@dataclass(frozen=True)
+class PoolUsage:
+    """Bytes of one pool. `in_use` was asked for and is held; `padding` is what alignment added to
+    it; the rest of `reserved`, what the device sees, is free."""
+
+    kind: str
     in_use: int
     padding: int
-    cached: int
     reserved: int
     peak_in_use: int
     peak_reserved: int
-    allocations: int  # held now
-    hits: int  # served from cached buffers
-    misses: int  # served by creating a buffer
+    allocations: int
+    pages: int
+    peak_pages: int
+    largest_page: int
+    largest_allocation: int
 
 
-class Allocation:
-    """A held buffer. It returns to its pool when the last reference goes.
+@dataclass(frozen=True)
+class Growth:
+    """How large a pool's next page is: an eighth of what is in use, within these bounds, so that
+    few pages serve large work and little is wasted on small work."""
 
-    Contents are whatever an earlier holder left there: the pool does not clear.
-    """
+    smallest: int
+    largest: int
 
-    __slots__ = ("__weakref__", "_returned", "buffer", "capacity", "offset", "size")
+    def size(self, in_use: int) -> int:
+        return min(max(in_use // 8, self.smallest), self.largest)
+
+
+class Pool:
+    """Allocates from pages of its own."""
 
     def __init__(
-        self, buffer: int, size: int, capacity: int, returned: deque[tuple[int, int, int]]
+        self, kind: str, source: PageSource, growth: Growth, maximum: int, lasting: bool = False
     ) -> None:
-        self.buffer = buffer
-        self.offset = 0  # always: the pool hands out whole buffers
-        self.size = size
-        self.capacity = capacity  # what is bound: a multiple of 256, not less than size
-        self._returned = returned
+        self.kind = kind
+        self.pages: list[Page] = []
+        self.lasting = lasting
+        self.maximum = maximum  # of a page
+        self.expected = 0  # bytes that are about to be asked for, beside what a request says
+        self.hint = 0  # size of the next page, as a dry run found it
+        self.in_use = self.held = self.reserved = self.count = 0
+        self._source = source
+        self._growth = growth
+        self._returned: deque[Returned] = deque()
+        self._peak_in_use = self._peak_reserved = self._peak_pages = self._largest = 0
 
-    def __del__(self) -> None:
-        # May run in any thread and in the middle of the pool's own code (garbage collection), so it
-        # only leaves a note; appending to a deque is atomic and needs nothing at interpreter exit.
-        self._returned.append((self.buffer, self.capacity, self.size))
+    # -- allocations ------------------------------------------------------------------------------
+    def find(self, capacity: int) -> Page | None:
+        """The page whose gap fits best. An empty page that one large value had is not broken up for
+        a small one, which would keep all of it from being given back."""
+        best, least = None, 0
+        for page in self.pages:
+            gap = page.best_gap(capacity)
+            if not gap or (best is not None and gap >= least):
+                continue
+            if page.dedicated and page.free == page.size > 2 * capacity:
+                continue
+            best, least = page, gap
+        return best
 
-    def __repr__(self) -> str:
-        return f"Allocation(buffer={self.buffer}, size={self.size}, capacity={self.capacity})"
+    def take(self, page: Page, nbytes: int, capacity: int, label: str) -> Allocation:
+        """An allocation in a page that `find` or `grow` gave."""
+        offset = page.take(capacity)
+        self.in_use += nbytes
+        self.held += capacity
+        self.count += 1
+        self.expected = max(self.expected - capacity, 0)
+        self._largest = max(self._largest, nbytes)
+        self._peak_in_use = max(self._peak_in_use, self.in_use)
+        return Allocation(page, offset, nbytes, capacity, self._returned, label, self.lasting)
 
-
-def size_class(nbytes: int, maximum: int) -> int:
-    """Capacity for a request: powers of two in four sub-steps, so at most a quarter is wasted."""
-    if nbytes <= MIN_BYTES:
-        return MIN_BYTES
-    step = max(1 << max((nbytes - 1).bit_length() - 3, 0), MIN_BYTES)
-    return min(-(-nbytes // step) * step, maximum)
-
-
-class BufferPool:
-    """Allocates from one driver. All work goes through one queue in order, so a buffer may be
-    handed out again while the GPU still works on its old contents."""
-
-    def __init__(self, driver: Driver, *, usage: int = TENSOR_USAGE) -> None:
-        self._driver = driver
-        self._usage = usage
-        limits = driver.info.limits
-        self._maximum_name, maximum = min(
-            (
-                ("maxStorageBufferBindingSize", limits["maxStorageBufferBindingSize"]),
-                ("maxBufferSize", limits["maxBufferSize"]),
-            ),
-            key=lambda item: item[1],
-        )
-        self._maximum = maximum // 4 * 4
-        # A heap per class rather than a stack: the lowest handle first means that a loop which
-        # frees in another order than it allocates still gets the same buffers every time round.
-        self._free: dict[int, list[int]] = {}
-        self._returned: deque[tuple[int, int, int]] = deque()
-        self._watchers: list[Callable[[list[int]], None]] = []
-        self._closed = False
-        self._in_use = self._held = self._cached = self._count = 0
-        self._peak_in_use = self._peak_reserved = self._hits = self._misses = 0
-
-    def on_destroy(self, watcher: Callable[[list[int]], None]) -> None:
-        """Call `watcher(buffers)` before cached buffers are destroyed."""
-        self._watchers.append(watcher)
-
-    def alloc(self, nbytes: int) -> Allocation:
-        """A buffer of at least `nbytes`. Raises LimitError, OutOfMemoryError."""
-        if self._closed:
-            raise DriverError("allocation from a closed pool")
-        if nbytes < 0:
-            raise DriverError(f"allocation of {nbytes} bytes")
-        if nbytes > self._maximum:
-            raise over_limit(
-                f"allocation of {nbytes} bytes", self._maximum_name, nbytes, self._maximum, ADVICE
-            )
-        self._take_back()
-        capacity = size_class(nbytes, self._maximum)
-        free = self._free.get(capacity)
-        if free:
-            buffer = heapq.heappop(free)
-            self._cached -= capacity
-            self._hits += 1
-        else:
-            buffer = self._create(capacity)
-            self._misses += 1
-        self._in_use += nbytes
-        self._held += capacity
-        self._count += 1
-        self._peak_in_use = max(self._peak_in_use, self._in_use)
-        self._peak_reserved = max(self._peak_reserved, self._held + self._cached)
-        return Allocation(buffer, nbytes, capacity, self._returned)
-
-    def release_cached(self) -> int:
-        """Destroy every buffer nobody holds; the number of bytes given back."""
-        self._take_back()
-        released = self._cached
-        buffers = [buffer for free in self._free.values() for buffer in free]
-        self._free.clear()
-        self._cached = 0
-        if buffers:
-            for watcher in self._watchers:
-                watcher(buffers)
-            for buffer in buffers:
-                self._driver.destroy_buffer(buffer)
-        return released
-
-    @property
-    def usage(self) -> PoolUsage:
-        self._take_back()
-        return PoolUsage(
-            in_use=self._in_use,
-            padding=self._held - self._in_use,
-            cached=self._cached,
-            reserved=self._held + self._cached,
-            peak_in_use=self._peak_in_use,
-            peak_reserved=self._peak_reserved,
-            allocations=self._count,
-            hits=self._hits,
-            misses=self._misses,
-        )
-
-    def close(self) -> None:
-        """Destroy cached buffers; held ones live until the driver closes."""
-        if not self._closed:
-            self.release_cached()
-            self._closed = True
-
-    def _create(self, capacity: int) -> int:
-        try:
-            return self._driver.create_buffer(capacity, self._usage)
-        except OutOfMemoryError:
-            self.release_cached()
-        try:
-            return self._driver.create_buffer(capacity, self._usage)
-        except OutOfMemoryError as error:
-            raise OutOfMemoryError(
-                f"{error}; {self._held} bytes are held in {self._count} allocations and nothing is "
-                "cached: drop tensors, use a smaller batch, or recompute activations"
-            ) from error
-
-    def _take_back(self) -> None:
+    def settle(self) -> None:
+        """Take back what allocations that died had."""
         returned = self._returned
         while returned:
             try:
-                buffer, capacity, size = returned.popleft()
+                page, offset = returned.popleft()
             except IndexError:  # another thread was faster
                 return
-            self._in_use -= size
-            self._held -= capacity
-            self._count -= 1
-            self._cached += capacity
-            heapq.heappush(self._free.setdefault(capacity, []), buffer)
+            block = page.blocks.pop(offset)
+            page.give(offset, block.capacity)
+            self.in_use -= block.size
+            self.held -= block.capacity
+            self.count -= 1
+
+    # -- pages ------------------------------------------------------------------------------------
+    def page_size(self, capacity: int) -> int:
+        """Bytes of the page that a request which fits nowhere gets."""
+        wanted = max(self.expected, self.hint, self._growth.size(self.in_use))
+        return max(capacity, min(wanted, self.maximum) // 256 * 256)
+
+    def grow(self, size: int, dedicated: bool = False) -> Page:
+        """A new page, `dedicated` to one large value. Raises OutOfMemoryError."""
+        page = Page(self._source.create(size), size, dedicated)
+        self.hint = 0
+        self.pages.append(page)
+        self.reserved += size
+        self._peak_reserved = max(self._peak_reserved, self.reserved)
+        self._peak_pages = max(self._peak_pages, len(self.pages))
+        return page
+
+    def empty(self) -> list[Page]:
+        """Pages that nobody holds anything in."""
+        return [page for page in self.pages if page.free == page.size]
+
+    def drop(self, page: Page) -> None:
+        """Destroy an empty page."""
+        self.pages.remove(page)
+        self.reserved -= page.size
+        self._source.destroy(page.buffer)
+
+    # -- moving -----------------------------------------------------------------------------------
+    def compact(self, grow: bool) -> None:
+        """Move allocations together so that pages become empty, and drop those.
+
+        First from the emptiest pages into the gaps of the others, which needs no memory; then, if
+        `grow`, what is left in pages with much room into new ones of just its size. Raises
+        OutOfMemoryError where there is no room for a new page; what was moved by then is in order.
+        """
+        for page in sorted(self.pages, key=lambda p: p.size - p.free):
+            others = [p for p in self.pages if p is not page]
+            if page.free == page.size or self._evacuate(page, others):
+                self.settle()
+                if page.free == page.size:
+                    self.drop(page)
+        loose = [p for p in self.pages if p.free > p.size // 16]
+        if not grow or not loose:
+            return
+        loose.sort(key=lambda p: p.size - p.free)
+        while loose:
+            batch, need = [loose.pop()], 0
+            need = batch[0].size - batch[0].free
+            while loose and need + loose[0].size - loose[0].free <= self.maximum:
+                page = loose.pop(0)
+                batch.append(page)
+                need += page.size - page.free
+            if need >= sum(p.size for p in batch) * 15 // 16:
+                continue
+            fresh = self.grow(max(need, 256))
+            for page in batch:
+                self._evacuate(page, [fresh])
+            self.settle()
+            for page in (*batch, fresh):
+                if page.free == page.size:
+                    self.drop(page)
+
+    def _evacuate(self, page: Page, others: list[Page]) -> bool:
+        """Move everything in a page to gaps of other pages, or nothing if not all of it fits."""
+        homes: list[tuple[Allocation, int, Page, int]] = []
+        # The largest first: they fit in fewest places.
+        blocks = sorted(page.blocks.items(), key=lambda item: (-item[1].capacity, item[0]))
+        fits = True
+        for offset, block in blocks:
+            owner = block.owner() if block.owner is not None else None
+            if owner is None:
+                fits = block.owner is not None and fits
+                continue  # dead already: its note is on its way
+            found = [(gap, k) for k, p in enumerate(others) if (gap := p.best_gap(block.capacity))]
+            if not found:
+                fits = False
+                break
+            home = others[min(found)[1]]
+            homes.append((owner, offset, home, home.take(block.capacity)))
+        if not fits:
+            for owner, _, home, to in homes:
+                home.give(to, owner.capacity)
+            return False
+        for owner, offset, home, to in homes:
+            self._source.copy(page.buffer, offset, home.buffer, to, owner.capacity)
+            del page.blocks[offset]
+            page.give(offset, owner.capacity)
+            owner.move(home, to)
+        return True
+
+    # -- looking ----------------------------------------------------------------------------------
+    def usage(self) -> PoolUsage:
+        return PoolUsage(
+            self.kind,
+            self.in_use,
+            self.held - self.in_use,
+            self.reserved,
+            self._peak_in_use,
+            self._peak_reserved,
+            self.count,
+            len(self.pages),
+            self._peak_pages,
+            max((p.size for p in self.pages), default=0),
+            self._largest,
+        )
+
+    def copy(self, source: PageSource) -> Pool:
+        """The same layout on another source, for planning ahead."""
+        other = Pool(self.kind, source, self._growth, self.maximum, self.lasting)
+        other.pages = [page.copy() for page in self.pages]
+        other.in_use, other.held, other.count = self.in_use, self.held, self.count
+        other.reserved = other._peak_reserved = self.reserved
+        other._peak_in_use, other._peak_pages = self.in_use, len(self.pages)
+        other._largest, other.hint = self._largest, self.hint
+        return other

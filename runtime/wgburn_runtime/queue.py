@@ -3,9 +3,10 @@
 Owns: launch lists, the pipeline cache, bind groups, parameter blocks, ready-made command tables,
 host copies. Must not know: tensors, graphs, how a list came about, which driver runs it.
 
-The steady state of a training loop (a list executed again on buffers seen before) does no work per
-launch here: the command table is found by the buffers, its parameter column is shifted by one numpy
-call, and the driver gets it. A Queue serves one thread at a time; callers bring their own lock.
+The steady state of a training loop (a list executed again on allocations seen before) does no work
+per launch here: the command table is found by where they lie, its parameter column is shifted by
+one numpy call, and the driver gets it. A Queue serves one thread at a time; callers bring their own
+lock.
 """
 
 from __future__ import annotations
@@ -18,9 +19,18 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .driver import COMMAND_COLUMNS, PARAMS_ALIGN, PARAMS_USAGE, Driver, ProgramSource
+from .driver import (
+    COMMAND_COLUMNS,
+    COPY_DST,
+    COPY_SRC,
+    PARAMS_ALIGN,
+    PARAMS_USAGE,
+    Driver,
+    ProgramSource,
+)
 from .errors import DriverError
-from .pool import Allocation, BufferPool
+from .memory import DeviceMemory, Rehearsal, Request
+from .pages import Allocation
 from .rules import ADVICE, check_grid, over_limit
 
 HostData = memoryview | bytes | bytearray
@@ -41,19 +51,45 @@ class Launch(NamedTuple):
     """One dispatch of a list."""
 
     program: int  # index into LaunchList.programs
-    slots: tuple[int, ...]  # which allocation each storage binding takes
+    slots: tuple[int, ...]  # which allocation each storage binding takes; -1 - k: region k
     grid: tuple[int, int, int]
     params_offset: int  # of its block in the list's parameter bytes: a multiple of 256; 0 if none
 
 
+class Scratch(NamedTuple):
+    """Bytes that live only while the list runs: a range of one of its scratch pages."""
+
+    page: int  # index into LaunchList.pages
+    offset: int
+    size: int
+
+
+class Window(NamedTuple):
+    """The whole page that the allocation of a slot lies in, for launches that find several values
+    in it at offsets of their own."""
+
+    slot: int
+
+
 @dataclass(frozen=True)
 class LaunchList:
-    """A straight list of dispatches over numbered slots."""
+    """A straight list of dispatches over numbered slots.
+
+    Allocations share pages, so a launch that writes anything binds all of them read_write, but for
+    those of weights in launches that write no weight.
+    """
 
     programs: tuple[ProgramSource, ...]
     launches: tuple[Launch, ...]
     params_bytes: int  # all 256-aligned parameter blocks together
     label: str
+    regions: tuple[Scratch | Window, ...] = ()
+    pages: tuple[int, ...] = ()  # bytes of each scratch page
+
+
+def ring_size(nbytes: int) -> int:
+    """Bytes of the ring of parameter blocks for lists of up to `nbytes` of them."""
+    return max(FIRST_RING_BYTES, 1 << (nbytes - 1).bit_length())
 
 
 class QueueCounters(NamedTuple):
@@ -67,8 +103,9 @@ class QueueCounters(NamedTuple):
     misses: int
 
 
-_Buffers = tuple[int, ...]
-_GroupKey = tuple[str, int, _Buffers]
+_Places = tuple[int, ...]  # where a list's allocations lie: see pages.Allocation.place
+_Range = tuple[int, int, int]  # buffer, offset, size
+_GroupKey = tuple[str, int, tuple[_Range, ...]]
 
 
 class _Group:
@@ -82,20 +119,21 @@ class _Group:
 
 
 class _Table:
-    """The commands of one list on one set of buffers."""
+    """The commands of one list on allocations at one set of places."""
 
-    __slots__ = ("base", "buffers", "commands", "groups", "number", "owner")
+    __slots__ = ("base", "buffers", "commands", "groups", "number", "owner", "places")
 
     def __init__(
         self,
         number: int,
-        buffers: _Buffers,
+        places: _Places,
         commands: NDArray[np.uint32],
         groups: tuple[_GroupKey, ...],
-        owner: dict[_Buffers, _Table],
+        owner: dict[_Places, _Table],
     ) -> None:
         self.number = number
-        self.buffers = buffers
+        self.places = places
+        self.buffers = frozenset(r[0] for key in groups for r in key[2])
         self.commands = commands
         self.groups = groups
         self.owner = owner
@@ -105,20 +143,23 @@ class _Table:
 class Prepared:
     """A launch list with its pipelines; made by `Queue.prepare`, run by `Queue.execute`."""
 
-    __slots__ = ("_dead", "commands", "has_params", "list", "slots", "tables")
+    __slots__ = ("_dead", "commands", "has_params", "list", "scratch", "slots", "tables")
 
     def __init__(
         self,
         list_: LaunchList,
         commands: NDArray[np.uint32],
         has_params: NDArray[np.uint32],
-        dead: deque[dict[_Buffers, _Table]],
+        dead: deque[dict[_Places, _Table]],
     ) -> None:
         self.list = list_
         self.commands = commands  # the bind group column is still 0
         self.has_params = has_params  # 1 for launches with a parameter block, else 0
-        self.slots = 1 + max((max(n.slots, default=-1) for n in list_.launches), default=-1)
-        self.tables: dict[_Buffers, _Table] = {}
+        slots = [slot for launch in list_.launches for slot in launch.slots]
+        slots += [region.slot for region in list_.regions if isinstance(region, Window)]
+        self.slots = 1 + max(slots, default=-1)
+        self.scratch = sum(list_.pages)
+        self.tables: dict[_Places, _Table] = {}
         self._dead = dead
 
     def __del__(self) -> None:
@@ -131,14 +172,14 @@ class Queue:
 
     def __init__(self, driver: Driver, *, max_bind_groups: int = MAX_BIND_GROUPS) -> None:
         self.driver = driver
-        self.pool = BufferPool(driver)
-        self.pool.on_destroy(self._forget_buffers)
+        self.memory = DeviceMemory(driver)
+        self.memory.on_destroy(self._forget_buffer)
         self._limits = driver.info.limits
         self._max_groups = max_bind_groups
         self._pipelines: dict[ProgramSource, int] = {}
         self._groups: dict[_GroupKey, _Group] = {}
         self._recent: OrderedDict[int, _Table] = OrderedDict()  # least recently executed first
-        self._dead: deque[dict[_Buffers, _Table]] = deque()
+        self._dead: deque[dict[_Places, _Table]] = deque()
         self._next_table = 0
         self._ring = self._ring_bytes = self._ring_next = 0
         self._closed = False
@@ -146,9 +187,13 @@ class Queue:
         self._pipelines_created = self._groups_created = 0
 
     # -- memory -----------------------------------------------------------------------------------
-    def alloc(self, nbytes: int) -> Allocation:
-        """A buffer of at least `nbytes`, contents undefined."""
-        return self.pool.alloc(nbytes)
+    def alloc(self, nbytes: int, lasting: bool = False, label: str = "") -> Allocation:
+        """At least `nbytes` bytes, contents undefined; `lasting` for weights."""
+        return self.memory.alloc(nbytes, lasting, label)
+
+    def alloc_all(self, requests: Sequence[Request]) -> list[Allocation]:
+        """Memory for several values at once."""
+        return self.memory.alloc_all(requests)
 
     def upload(self, alloc: Allocation, data: HostData) -> None:
         """Copy contiguous host bytes to the start of an allocation, before every later execution.
@@ -183,11 +228,25 @@ class Queue:
 
     def copy(self, source: Allocation, target: Allocation, nbytes: int) -> None:
         """Copy on the device, in order with executions; rounded up to 4 bytes."""
-        if nbytes:
-            size = (nbytes + 3) & ~3
+        if not nbytes or source is target:
+            return
+        size = (nbytes + 3) & ~3
+        if source.buffer != target.buffer:
             self.driver.copy_buffer(
                 source.buffer, source.offset, target.buffer, target.offset, size
             )
+            return
+        # WebGPU copies only between different buffers.
+        between = self.driver.create_buffer(size, COPY_SRC | COPY_DST)
+        try:
+            self.driver.copy_buffer(source.buffer, source.offset, between, 0, size)
+            self.driver.copy_buffer(between, 0, target.buffer, target.offset, size)
+        finally:
+            self.driver.destroy_buffer(between)
+
+    def rehearsal(self) -> Rehearsal:
+        """The memory on paper, to find out what lists would need."""
+        return Rehearsal(self.memory, self.driver.stats.bytes_alive, self._ring_bytes, ring_size)
 
     # -- programs ---------------------------------------------------------------------------------
     async def prepare(self, list_: LaunchList) -> Prepared:
@@ -226,8 +285,8 @@ class Queue:
                 raise DriverError(
                     f"{what}: {len(launch.slots)} slots for access {program.access!r}"
                 )
-            if min(launch.slots, default=0) < 0:
-                raise DriverError(f"{what}: negative slot in {launch.slots}")
+            if min(launch.slots, default=0) < -len(list_.regions):
+                raise DriverError(f"{what}: {launch.slots} names no region of the list")
             end = launch.params_offset + program.params_bytes
             wrong = launch.params_offset % PARAMS_ALIGN or end > list_.params_bytes
             if wrong if program.params_bytes else launch.params_offset:
@@ -251,14 +310,14 @@ class Queue:
             raise DriverError(f"list {list_.label!r}: {given} parameter bytes, not {need}")
         if need > self._ring_bytes:
             self._grow_ring(need)
-        buffers = tuple([allocation.buffer for allocation in allocations])
-        table = prepared.tables.get(buffers)
+        table = prepared.tables.get(tuple([allocation.place for allocation in allocations]))
         if table is None:
-            table = self._build(prepared, allocations, buffers)
+            table = self._build(prepared, allocations)
             self._misses += 1
         else:
             self._recent.move_to_end(table.number)
             self._hits += 1
+            self.memory.needed(prepared.scratch)
         if need:
             base = self._place(need)
             if base != table.base:
@@ -301,7 +360,7 @@ class Queue:
         if self._ring:
             self.driver.destroy_buffer(self._ring)
             self._ring = self._ring_bytes = 0
-        self.pool.close()
+        self.memory.close()
 
     # -- parameter blocks -------------------------------------------------------------------------
     def _place(self, nbytes: int) -> int:
@@ -314,7 +373,7 @@ class Queue:
         return base
 
     def _grow_ring(self, nbytes: int) -> None:
-        size = max(FIRST_RING_BYTES, 1 << (nbytes - 1).bit_length())
+        size = ring_size(nbytes)
         maximum = self._limits["maxBufferSize"]
         if size > maximum:
             raise over_limit("parameters of one list", "maxBufferSize", nbytes, maximum, ADVICE)
@@ -326,9 +385,7 @@ class Queue:
         self._ring, self._ring_bytes, self._ring_next = ring, size, 0
 
     # -- tables -----------------------------------------------------------------------------------
-    def _build(
-        self, prepared: Prepared, allocations: Sequence[Allocation], buffers: _Buffers
-    ) -> _Table:
+    def _build(self, prepared: Prepared, allocations: Sequence[Allocation]) -> _Table:
         if self._closed:
             raise DriverError("execution on a closed queue")
         list_ = prepared.list
@@ -337,6 +394,16 @@ class Queue:
                 f"list {list_.label!r}: {len(allocations)} allocations for {prepared.slots} slots"
             )
         self._sweep()
+        # May move allocations to make room, so places are asked for afterwards.
+        pages = self.memory.require(list_.pages)
+        places = tuple([allocation.place for allocation in allocations])
+        ranges = [(a.buffer, a.offset, a.capacity) for a in allocations]
+        regions = [
+            (pages[r.page], r.offset, r.size)
+            if isinstance(r, Scratch)
+            else (allocations[r.slot].buffer, 0, allocations[r.slot].page.size)
+            for r in list_.regions
+        ]
         keys: dict[_GroupKey, _Group] = {}
         commands = prepared.commands.copy()
         column: list[int] = []
@@ -346,11 +413,11 @@ class Queue:
                 key = (
                     program.access,
                     program.params_bytes,
-                    tuple([buffers[slot] for slot in launch.slots]),
+                    tuple([ranges[k] if k >= 0 else regions[-1 - k] for k in launch.slots]),
                 )
                 group = keys.get(key)
                 if group is None:
-                    group = self._acquire(key, [allocations[slot] for slot in launch.slots])
+                    group = self._acquire(key)
                     keys[key] = group
                 column.append(group.handle)
         except BaseException:
@@ -358,19 +425,18 @@ class Queue:
             raise
         commands[:, _GROUP] = column
         self._next_table += 1
-        table = _Table(self._next_table, buffers, commands, tuple(keys), prepared.tables)
-        prepared.tables[buffers] = table
+        table = _Table(self._next_table, places, commands, tuple(keys), prepared.tables)
+        prepared.tables[places] = table
         self._recent[table.number] = table
         while len(self._groups) > self._max_groups and len(self._recent) > 1:
             self._drop(next(iter(self._recent.values())))
         return table
 
-    def _acquire(self, key: _GroupKey, allocations: Sequence[Allocation]) -> _Group:
+    def _acquire(self, key: _GroupKey) -> _Group:
         group = self._groups.get(key)
         if group is None:
-            storage = [(a.buffer, a.offset, a.capacity) for a in allocations]
             ring = self._ring if key[1] else 0
-            group = _Group(self.driver.create_bind_group(key[0], key[1], storage, ring))
+            group = _Group(self.driver.create_bind_group(*key, ring))
             self._groups[key] = group
             self._groups_created += 1
         group.users += 1
@@ -386,7 +452,7 @@ class Queue:
 
     def _drop(self, table: _Table) -> None:
         del self._recent[table.number]
-        table.owner.pop(table.buffers, None)
+        table.owner.pop(table.places, None)
         self._release(table.groups)
 
     def _sweep(self) -> None:
@@ -396,8 +462,7 @@ class Queue:
                 if table.number in self._recent:
                     self._drop(table)
 
-    def _forget_buffers(self, buffers: Sequence[int]) -> None:
-        gone = set(buffers)
+    def _forget_buffer(self, buffer: int) -> None:
         for table in list(self._recent.values()):
-            if not gone.isdisjoint(table.buffers):
+            if buffer in table.buffers:
                 self._drop(table)

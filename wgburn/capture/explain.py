@@ -1,19 +1,16 @@
 """wb.explain: the kernels that a function would run, without running them.
 
-Owns: the rehearsal of a function and its report. Must not know: how plans are made.
+Owns: the report. Must not know: how a function is rehearsed (rehearsal.py), how plans are made.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..core import journal
 from ..core.errors import DTypeError
-from ..core.node import Node, Store, Unread
-from ..device.backend import Backend
 from ..tensor.tensor import Tensor
+from .rehearsal import rehearsed, run
 
 
 @dataclass(frozen=True)
@@ -76,20 +73,6 @@ class Explanation:
     __repr__ = __str__
 
 
-class Rehearsal:
-    """Stands in for a backend's execution: plans are made and kept, values are not computed."""
-
-    def __init__(self, backend: Backend) -> None:
-        self.backend = backend
-        self.plans: list[Any] = []
-
-    def realise(self, nodes: Sequence[Node], plan: Any) -> None:
-        """Note a plan and pretend that its outputs exist."""
-        self.plans.append(plan)
-        for n in nodes:
-            n.realised(Store(Unread(), n.shape, n.dtype))
-
-
 def explain(what: Any, *args: Any, **kwargs: Any) -> Explanation:
     """The kernels of a function's work, or of tensors that are pending: nothing is run.
 
@@ -104,30 +87,16 @@ def explain(what: Any, *args: Any, **kwargs: Any) -> Explanation:
         raise DTypeError(
             f"explain takes a function and its arguments, or tensors; got {type(what).__name__}"
         )
-    backends = _backends((args, kwargs, what))
-    for b in backends:
-        b.realise(())
     kernels: list[Kernel] = []
-    rehearsals = [Rehearsal(b) for b in backends]
-    streams = [(b.stream.seed, b.stream.offset) for b in backends]
-    journal.start()
-    try:
+    with rehearsed(what, args, kwargs) as rehearsals:
         for r in rehearsals:
-            r.backend.rehearsal = r
-        result = what(*args, **kwargs)
-        for r in rehearsals:
-            wanted = [t._node for t in _tensors(result) if t._node.backend is r.backend]
-            r.backend.realise(wanted)
-            for plan in r.plans:
+            r.backend.realise(())  # what waited already is not the function's
+        before = [len(r.plans) for r in rehearsals]
+        run(rehearsals, what, args, kwargs)
+        for r, skip in zip(rehearsals, before, strict=True):
+            for plan in r.plans[skip:]:
                 kernels += r.backend.describe(plan, Kernel)
-    finally:
-        for r in rehearsals:
-            r.backend.rehearsal = None
-            r.backend.pending.refs.clear()
-        journal.finish()
-        for b, (seed, offset) in zip(backends, streams, strict=True):
-            b.stream.seed, b.stream.offset = seed, offset
-    return Explanation(kernels, ", ".join(b.name for b in backends))
+    return Explanation(kernels, ", ".join(r.backend.name for r in rehearsals))
 
 
 def _explain_tensors(tensors: list[Tensor]) -> Explanation:
@@ -135,60 +104,3 @@ def _explain_tensors(tensors: list[Tensor]) -> Explanation:
     plan = backend.plan_for([t._node for t in tensors if t._node.store is None])
     found = backend.describe(plan, Kernel) if plan is not None else []
     return Explanation(found, backend.name)
-
-
-def _tensors(tree: Any) -> list[Tensor]:
-    if isinstance(tree, Tensor):
-        return [tree]
-    if isinstance(tree, dict):
-        return [t for v in tree.values() for t in _tensors(v)]
-    if isinstance(tree, (list, tuple)):
-        return [t for v in tree for t in _tensors(v)]
-    return []
-
-
-def _backends(tree: Any) -> list[Backend]:
-    """Backends of every tensor and module among the arguments, else the default device's."""
-    from ..device.device import default_device
-
-    found: dict[int, Backend] = {}
-    stack = [tree]
-    seen: set[int] = set()
-    while stack:
-        item = stack.pop()
-        if id(item) in seen:
-            continue
-        seen.add(id(item))
-        if isinstance(item, Tensor):
-            found[id(item._node.backend)] = item._node.backend
-        elif isinstance(item, dict):
-            stack.extend(item.values())
-        elif isinstance(item, (list, tuple)):
-            stack.extend(item)
-        elif hasattr(item, "parameters"):
-            stack.extend(item.parameters())
-        elif isinstance(item, Callable):  # type: ignore[arg-type]
-            stack.extend(
-                c.cell_contents for c in getattr(item, "__closure__", None) or () if _filled(c)
-            )
-            owner = getattr(item, "__self__", None)
-            if owner is not None:
-                stack.append(owner)
-            stack.extend(
-                getattr(item, "__globals__", {}).get(n)
-                for n in getattr(getattr(item, "__code__", None), "co_names", ())
-            )
-        elif hasattr(item, "param_groups"):
-            stack.extend(item.param_groups)
-    if not found:
-        b = default_device().backend
-        found[id(b)] = b
-    return list(found.values())
-
-
-def _filled(cell: Any) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018
-    except ValueError:
-        return False
-    return True

@@ -16,7 +16,7 @@ def show(level: int, device: str, plan: Plan) -> None:
     lines = [
         f"wgburn: plan on {device}: {len(plan.steps)} kernels, "
         f"{len(plan.launches.programs)} programs, {plan.leaves} leaves, "
-        f"{len(plan.sizes)} buffers ({sum(plan.sizes)} bytes), {len(plan.outputs)} outputs"
+        f"{sum(plan.launches.pages)} bytes of scratch memory, {len(plan.outputs)} outputs"
     ]
     for k, (s, launch) in enumerate(zip(plan.steps, plan.launches.launches, strict=True)):
         if level >= 2:

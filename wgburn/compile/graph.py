@@ -34,6 +34,7 @@ class GNode:
     leaf: int = -1
     strides: Shape | None = None  # leaves: None = dense
     alias: int = -1  # leaves: the first leaf slot with the same buffer
+    page: int = -1  # leaves that are weights: the first leaf slot in the same page of them
     offset_slot: int = -1  # leaves with strides: the number slot of their offset
 
 
@@ -82,6 +83,7 @@ class Work:
         leaves: list[Store] = []
         numbers: list[Any] = []
         buffers: dict[int, int] = {}
+        pages: dict[int, int] = {}
         stack = list(reversed(outputs))
         # Runs for every node of every step: few calls, few objects.
         while stack:
@@ -95,7 +97,11 @@ class Work:
                 index[node] = len(order)
                 order.append(node)
                 alias = buffers.setdefault(id(store.buf), len(leaves))
-                parts.append((store.sig, alias))
+                if store.lasting:
+                    page = pages.setdefault(id(store.buf.page), len(leaves))
+                    parts.append((store.sig, alias, page))
+                else:
+                    parts.append((store.sig, alias))
                 leaves.append(store)
                 if store.layout is not None:
                     numbers.append(store.layout[1])
@@ -166,6 +172,7 @@ class Work:
         for node, part in zip(self.order, self.parts, strict=True):
             if node.store is not None:
                 g = GNode(None, (), None, node.shape, node.dtype, leaf=leaf, alias=part[1])
+                g.page = part[2] if len(part) > 2 else -1
                 if node.store.layout is not None:
                     g.strides, g.offset_slot = node.store.layout[0], number
                     number += 1

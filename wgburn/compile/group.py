@@ -402,7 +402,7 @@ class Grouping:
             if not g.bindings and self.trial(g, self.stored(g)):
                 continue
             for k, h in enumerate(open_):
-                both = h.bindings + g.bindings - len(self._memory(h) & self._memory(g))
+                both = h.bindings + g.bindings - self._shared(h, g)
                 parts = len(h.parts or [h])
                 if not g.deps.isdisjoint(h.members) or not h.deps.isdisjoint(g.members):
                     continue
@@ -411,6 +411,14 @@ class Grouping:
                     break
             else:
                 open_.append(g)
+
+    def _shared(self, h: Group, g: Group) -> int:
+        """Bindings that two groups side by side need only once: the same memory, and weights in one
+        page."""
+        mine, others = self._memory(g), self._memory(h)
+        nodes = self.graph.nodes
+        pages = {nodes[i].page for i in others} - {-1}
+        return sum(i in others or nodes[i].page in pages for i in mine)
 
     def _clean(self, a: Group, b: Group) -> bool:
         return all(self.graph.nodes[m].dtype.bits != 8 for m in (*a.members, *b.members))

@@ -7,13 +7,13 @@ Must not know: which nodes go together (group.py), heavy kernels' texts (templat
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, NamedTuple
 
 from ..core.dtype import DType
-from .affine import Form
+from .affine import Form, Num
 from .emit import WGSL_TYPE, Emitter, Param
 from .program import (
     STORAGE_TYPE,
@@ -178,17 +178,35 @@ class Segment(NamedTuple):
     outputs: Sequence[Output]
 
 
+class Inside(NamedTuple):
+    """A value in a buffer that a kernel binds for several: where in it, in elements."""
+
+    buffer: int
+    base: Num
+
+
 def segments(
-    name: str, parts: Sequence[Segment], dtype_of: DtypeOf, why: str, ops: tuple[str, ...]
+    name: str,
+    parts: Sequence[Segment],
+    dtype_of: DtypeOf,
+    why: str,
+    ops: tuple[str, ...],
+    windows: Mapping[int, Inside],
 ) -> Step:
-    """Elementwise loops side by side: each takes the next workgroups. (No outputs of 8 bits.)"""
-    written = {o.buffer: o.dtype for p in parts for o in p.outputs}
-    reads = dict.fromkeys(b for p in parts for b in p.emitter.loads)
+    """Elementwise loops side by side: each takes the next workgroups. (No outputs of 8 bits.)
+
+    `windows`: buffers that are not bound themselves but lie inside one that is.
+    """
+    outer = {b: inside.buffer for b, inside in windows.items()}
+    written = {outer.get(o.buffer, o.buffer): o.dtype for p in parts for o in p.outputs}
+    reads = dict.fromkeys(outer.get(b, b) for p in parts for b in p.emitter.loads)
     bindings = [Binding(b, dtype_of(b), b in written) for b in reads]
     bindings += [Binding(b, d, True) for b, d in written.items() if b not in reads]
-    number = {b.buffer: k for k, b in enumerate(bindings)}
+    bound = {b.buffer: k for k, b in enumerate(bindings)}
+    number = bound | {b: bound[window] for b, window in outer.items()}
+    bases = {b: f"P.base{k}" for k, b in enumerate(windows)}
     functions: list[str] = []
-    params: list[Param] = []
+    params = [Param(f"base{k}", "u32", inside.base) for k, inside in enumerate(windows.values())]
     main = ["var g = wid.x + wid.y * nwg.x;"]
     groups = 0
     for k, p in enumerate(parts):
@@ -196,9 +214,14 @@ def segments(
         loops = Loops()
         decode = loops.decode("i", collapse(p.shape, range(len(p.shape)), p.emitter.forms), "c")
         functions += [
-            load_function(j, number[b], dtype_of(b), load) for j, b in enumerate(p.emitter.loads)
+            load_function(j, number[b], dtype_of(b), load, base=bases.get(b, ""))
+            for j, b in enumerate(p.emitter.loads)
         ]
-        stores = [f"b{number[o.buffer]}[i] = {stored(o.dtype, o.value)};" for o in p.outputs]
+        at = {b: f"{base} + i" for b, base in bases.items()}
+        stores = [
+            f"b{number[o.buffer]}[{at.get(o.buffer, 'i')}] = {stored(o.dtype, o.value)};"
+            for o in p.outputs
+        ]
         body = fill_forms(
             "\n".join(["if (i >= P.n) { return; }", *decode, *p.emitter.lines, *stores]),
             p.emitter.forms,
@@ -206,7 +229,7 @@ def segments(
             p.emitter.variables,
             load,
         )
-        body = re.sub(r"\bP[.]", f"P.{own}", body)
+        body = re.sub(r"\bP[.](?!base\d)", f"P.{own}", body)
         functions.append(f"fn part{k}(i: u32) {{\n{body}\n}}")
         n = prod(p.shape)
         mine = [Param("n", "u32", n), Param("groups", "u32", -(-n // LANES))]

@@ -27,7 +27,7 @@ from .emit import (
 from .graph import GNode, Graph
 from .group import Group, Grouping
 from .memory import TooMany
-from .plan import OutputSlot, Plan, build
+from .plan import OutputSlot, Plan, Weights, build
 from .rows import RowLowering
 from .simplify import index_in_place, simplify
 
@@ -50,7 +50,8 @@ class Lowering(RowLowering):
         outputs = [self.output(o) for o in self.graph.outputs]
         most = self.limits["maxComputeWorkgroupsPerDimension"]
         label = ",".join(dict.fromkeys(o for s in self.steps for o in s.ops))[:80]
-        return build(self.steps, self.sizes, self.graph.leaves, outputs, most, label)
+        weights = Weights(frozenset(self.pages), self.windows, tuple(self.bases))
+        return build(self.steps, self.sizes, self.graph.leaves, outputs, most, label, weights)
 
     def _adopt(self, grouping: Grouping) -> None:
         """Rehearsals during grouping see the groups there are so far."""
@@ -180,7 +181,32 @@ class Lowering(RowLowering):
             results.update(made)
         name, ops = self._names(group, [k for e, _, _ in written for k in e.nodes])
         why = group.why or "an output"
-        self._finish(kernels.segments(name, parts, self._dtype, why, ops), results)
+        windows = self._windows(parts, results)
+        self._finish(kernels.segments(name, parts, self._dtype, why, ops, windows), results)
+
+    def _windows(
+        self, parts: list[kernels.Segment], results: dict[int, kernels.Output]
+    ) -> dict[int, kernels.Inside]:
+        """Weights of a kernel that lie in one page, found in it by offsets: one binding for all.
+
+        Only where their elements have one type, and where no result goes to memory of its own,
+        which might be in the same page and be bound twice.
+        """
+        outputs = self.grouping.outputs
+        if any(o.buffer >= self.graph.leaves and m in outputs for m, o in results.items()):
+            return {}
+        bound = {b for p in parts for b in p.emitter.loads}
+        bound |= {o.buffer for o in results.values()}
+        by_page: dict[int, list[int]] = {}
+        for b in sorted(bound & self.pages.keys()):
+            by_page.setdefault(self.pages[b], []).append(b)
+        found = {}
+        for page, inside in by_page.items():
+            types = {self.dtypes[b] for b in inside}
+            if len(inside) > 1 and len(types) == 1 and self.dtypes[page].bits == 32:
+                window = self.window(page, self.dtypes[page], inside)
+                found.update({b: kernels.Inside(window, self.base(b)) for b in inside})
+        return found
 
     def _elementwise(self, group: Group, stored: dict[int, bool], domain: Domain) -> None:
         e, made = self._evaluated(group, stored, domain)
@@ -336,6 +362,9 @@ class _Rehearsal(Lowering):
         self.grouping = real.grouping
         self.sizes = {}
         self.dtypes = dict(real.dtypes)
+        self.pages = real.pages
+        self.windows = {}
+        self.bases = {}
         self.labels = {}
         self.next_buffer = 1 << 20
 

@@ -59,6 +59,11 @@ class Memory:
         self.dtypes: dict[int, DType] = {}
         self.labels: dict[int, tuple[str, int]] = {}
         self.next_buffer = graph.leaves
+        #: Leaf slots that are weights, by the first one in the same page; numbers of buffers that
+        #: stand for such a page; leaf slots whose place in it kernels ask for.
+        self.pages = {n.alias: n.page for n in graph.nodes if n.op is None and n.page >= 0}
+        self.windows: dict[int, int] = {}
+        self.bases: dict[int, int] = {}
         self.done: set[int] = set()
         self.donations = {
             i: leaf for i, leaf in graph.donations.items() if self._same_size(i, leaf)
@@ -100,6 +105,21 @@ class Memory:
         self.dtypes[number] = dtype
         self.labels[number] = (f"{dtype.name}{list(shape)}", nbytes)
         return number
+
+    def window(self, page: int, dtype: DType, held: Collection[int]) -> int:
+        """A buffer that stands for the whole page of weights in which the leaf slots `held` lie."""
+        number = self.next_buffer
+        self.next_buffer += 1
+        self.windows[number] = page
+        self.dtypes[number] = dtype
+        nbytes = sum(self.labels.get(b, ("", 0))[1] for b in held)
+        self.labels[number] = (f"{dtype.name} weights, {len(held)} in one page", nbytes)
+        return number
+
+    def base(self, leaf: int) -> Num:
+        """Where a weight lies in its page, in elements of four bytes: a number of the plan."""
+        k = self.bases.setdefault(leaf, len(self.bases))
+        return Num(0, ((self.graph.numbers + k, 1),))
 
     def emitter(self, extent: dict[int, int]) -> Emitter:
         return Emitter(self.graph, self.sources, extent, draft=self._rehearsing)

@@ -1,6 +1,6 @@
 """The plan: launches over numbered slots, what their parameters are made of, where outputs are.
 
-Owns: `Plan`, the memory plan of intermediates, filling parameter blocks. Must not know: nodes,
+Owns: `Plan`, access modes of bindings, filling parameter blocks. Must not know: nodes,
 tensors, drivers. A plan holds no buffer and no number, so it can be cached, replayed, exported and
 sent away.
 """
@@ -8,19 +8,21 @@ sent away.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from wgburn_runtime.driver import PARAMS_ALIGN
-from wgburn_runtime.queue import Launch, LaunchList
+from wgburn_runtime.memory import Request
+from wgburn_runtime.queue import Launch, LaunchList, Scratch, Window
 
 from ..core.dtype import DType
 from .affine import ZERO, Num
-from .program import Step
+from .place import lives, place
+from .program import Step, opened
 
 
 @dataclass(frozen=True)
@@ -36,16 +38,25 @@ class OutputSlot:
 
 @dataclass(frozen=True)
 class Plan:
-    """Slots: the leaves first, then what a run allocates (`sizes`, bytes)."""
+    """Slots: the leaves first, then what a run allocates for outputs (`requests`); what lives only
+    while it runs has its place in scratch pages (`launches.regions`)."""
 
     launches: LaunchList
     leaves: int
-    sizes: tuple[int, ...]
+    requests: tuple[Request, ...]
     outputs: tuple[OutputSlot, ...]
     template: bytes  # parameter blocks with every number of the plan filled in
     floats: tuple[NDArray[np.int64], tuple[int, ...]]  # word numbers, number slots
     words: tuple[tuple[int, str, Num], ...]  # word number, type, integer from slots
     steps: tuple[Step, ...]  # for people: explain, debug output
+    bases: tuple[int, ...] = ()  # leaf slots whose place in their page is a number of the plan
+
+    def asked(self, lasting: Sequence[bool]) -> Sequence[Request]:
+        """What a run allocates, where `lasting` says which outputs are weights."""
+        weights = {o.slot for o, mine in zip(self.outputs, lasting, strict=bool(lasting)) if mine}
+        if not weights or max(weights) < self.leaves:
+            return self.requests
+        return [r._replace(lasting=k + self.leaves in weights) for k, r in enumerate(self.requests)]
 
     def params(self, numbers: Sequence[Any]) -> bytearray:
         """The parameter bytes of one execution."""
@@ -90,44 +101,14 @@ def _blocks(steps: Sequence[Step]) -> tuple[bytes, Any, Any, list[int]]:
     return bytes(data), (np.array(float_words, np.int64), tuple(float_slots)), tuple(words), offsets
 
 
-def _share(
-    steps: Sequence[Step], sizes: dict[int, int], kept: set[int], leaves: int
-) -> tuple[dict[int, int], list[int]]:
-    """The memory plan: intermediates whose lives do not meet share a slot of at least their
-    size."""
-    last: dict[int, int] = {}
-    for k, s in enumerate(steps):
-        for b in s.buffers:
-            last[b] = k
-    slot_of = {b: b for b in range(leaves)}
-    slots: list[int] = []
-    free: list[int] = []
-    for k, s in enumerate(steps):
-        for b in s.buffers:
-            if b in slot_of:
-                continue
-            need = sizes[b]
-            # The tightest free slot that is large enough, unless it wastes more than half.
-            fits = (
-                [f for f in free if need <= slots[f] <= max(2 * need, 4096)]
-                if b not in kept
-                else []
-            )
-            if fits:
-                best = min(fits, key=lambda f: slots[f])
-                free.remove(best)
-                slot_of[b] = leaves + best
-            else:
-                slots.append(need)
-                slot_of[b] = leaves + len(slots) - 1
-        for b in set(s.buffers):
-            if b >= leaves and b not in kept and last[b] == k:
-                free.append(slot_of[b] - leaves)
-    for b in kept:
-        if b not in slot_of:
-            slots.append(sizes[b])
-            slot_of[b] = leaves + len(slots) - 1
-    return slot_of, slots
+@dataclass(frozen=True)
+class Weights:
+    """What of a plan's memory are weights: leaf slots in pages of their own, and numbers of buffers
+    that stand for the whole page of a leaf slot (`windows`), with what they hold."""
+
+    slots: frozenset[int] = frozenset()
+    windows: Mapping[int, int] = field(default_factory=dict)
+    bases: tuple[int, ...] = ()
 
 
 def build(
@@ -137,14 +118,24 @@ def build(
     outputs: Sequence[OutputSlot],
     max_groups: int,
     label: str,
+    weights: Weights,
 ) -> Plan:
     """A plan from steps over the plan's buffer numbers (0..leaves-1 are leaf slots)."""
     steps = [s for s in steps if s.groups]
-    kept = {o.slot for o in outputs if o.slot >= leaves}
-    slot_of, slots = _share(steps, sizes, kept, leaves)
+    kept = sorted({o.slot for o in outputs if o.slot >= leaves})
+    slot_of = {b: b for b in range(leaves)}
+    slot_of.update({b: leaves + k for k, b in enumerate(kept)})
+    inner = {b: n for b, n in sizes.items() if b not in slot_of}
+    placement = place(lives([s.buffers for s in steps], inner))
+    regions: list[Scratch | Window] = [Scratch(*spot) for spot in placement.spots.values()]
+    slot_of.update({b: -1 - k for k, b in enumerate(placement.spots)})
+    for b, leaf in weights.windows.items():
+        regions.append(Window(leaf))
+        slot_of[b] = -len(regions)
     template, floats, words, offsets = _blocks(steps)
     programs: dict[Any, int] = {}
     launches = []
+    steps = [replace(s, program=opened(s.program, _modes(s, leaves, kept, weights))) for s in steps]
     for s, offset in zip(steps, offsets, strict=True):
         number = programs.setdefault(s.program, len(programs))
         x = min(s.groups, max_groups)
@@ -154,5 +145,26 @@ def build(
     outs = tuple(
         OutputSlot(slot_of[o.slot], o.shape, o.dtype, o.strides, o.offset) for o in outputs
     )
-    list_ = LaunchList(tuple(programs), tuple(launches), len(template), label)
-    return Plan(list_, leaves, tuple(slots), outs, template, floats, words, tuple(steps))
+    list_ = LaunchList(
+        tuple(programs), tuple(launches), len(template), label, tuple(regions), placement.pages
+    )
+    requests = tuple(Request(sizes[b], False, _label(outputs, b)) for b in kept)
+    return Plan(list_, leaves, requests, outs, template, floats, words, tuple(steps), weights.bases)
+
+
+def _label(outputs: Sequence[OutputSlot], buffer: int) -> str:
+    o = next(o for o in outputs if o.slot == buffer)
+    return f"{o.dtype.name}{list(o.shape)}"
+
+
+def _modes(s: Step, leaves: int, kept: Sequence[int], weights: Weights) -> list[bool]:
+    """Which bindings are read_write. Values share pages, and a page that a launch writes cannot be
+    bound read-only beside: so everything is read_write but weights, and these too where the launch
+    stores what may be a weight (an update in place, or a result that stays)."""
+    own = [b in weights.slots or b in weights.windows for b in s.buffers]
+    written = [mode == "w" for mode in s.program.access]
+    stores = any(
+        (w and (b < leaves or mine)) or b in kept
+        for b, mine, w in zip(s.buffers, own, written, strict=True)
+    )
+    return [w or stores or not mine for mine, w in zip(own, written, strict=True)]

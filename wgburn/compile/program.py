@@ -130,18 +130,22 @@ def loaded(dtype: DType, element: str) -> str:
     return f"f32({element})" if dtype.name == "float16" else element
 
 
-def load_function(k: int, binding: int, dtype: DType, prefix: str = "ld", raw: bool = False) -> str:
-    """`ld<k>(offset)`: one element in its compute type; `raw`: booleans as stored, u32."""
+def load_function(
+    k: int, binding: int, dtype: DType, prefix: str = "ld", raw: bool = False, base: str = ""
+) -> str:
+    """`ld<k>(offset)`: one element in its compute type; `raw`: booleans as stored, u32; `base`: the
+    element of the binding that offsets count from (not for 8 bits)."""
     t = "u32" if raw and dtype.kind == "b" else WGSL_TYPE[dtype.kind]
     b = f"b{binding}"
+    at = f"{base} + o" if base else "o"
     if raw and dtype.kind == "b":
-        body = f"{b}[o]"
+        body = f"{b}[{at}]"
     elif dtype.name == "uint8":
         body = f"({b}[o >> 2u] >> ((o & 3u) * 8u)) & 255u"
     elif dtype.name == "int8":
         body = f"bitcast<i32>({b}[o >> 2u] << (24u - (o & 3u) * 8u)) >> 24u"
     else:
-        body = loaded(dtype, f"{b}[o]")
+        body = loaded(dtype, f"{b}[{at}]")
     return f"fn {prefix}{k}(o: u32) -> {t} {{ return {body}; }}"
 
 
@@ -191,7 +195,7 @@ def assemble(
         element = STORAGE_TYPE[b.dtype.name]
         if b.vector:
             element = f"vec4<{element}>"
-        lines.append(f"@group(0) @binding({k}) var<storage, {mode}> b{k}: array<{element}>;")
+        lines.append(f"{_declared(k, mode)} array<{element}>;")
         access += "w" if b.written else "r"
     if params:
         lines.append(f"@group(0) @binding({len(bindings)}) var<uniform> P: Params;")
@@ -214,6 +218,23 @@ def assemble(
         workgroup,
         frozenset({"shader-f16"}) if f16 else frozenset(),
     )
+
+
+def opened(program: ProgramSource, modes: Sequence[bool]) -> ProgramSource:
+    """A program whose bindings are read_write where `modes` says so."""
+    text = program.wgsl
+    for k, (now, wanted) in enumerate(zip(program.access, modes, strict=True)):
+        if wanted and now == "r":
+            text = text.replace(_declared(k, "read"), _declared(k, "read_write"), 1)
+    access = "".join(
+        "w" if wanted else now for now, wanted in zip(program.access, modes, strict=True)
+    )
+    return program._replace(wgsl=text, access=access)
+
+
+def _declared(binding: int, mode: str) -> str:
+    """The declaration of a storage binding, up to its type."""
+    return f"@group(0) @binding({binding}) var<storage, {mode}> b{binding}:"
 
 
 def as_param(name: str, type_: str, value: int | Num) -> Param:

@@ -19,9 +19,10 @@ class Store:
 
     `layout` is None for a dense row-major value at the start of the buffer, else (strides, offset)
     in elements. `sig` is the structural part (what a plan may depend on); the offset is a slot.
+    `lasting`: the buffer is one of the device's weights, which lie in pages of their own.
     """
 
-    __slots__ = ("buf", "layout", "sig", "bounds", "__weakref__")
+    __slots__ = ("buf", "layout", "sig", "bounds", "lasting", "__weakref__")
 
     def __init__(
         self,
@@ -30,8 +31,10 @@ class Store:
         dtype: DType,
         layout: tuple[tuple[int, ...], int] | None = None,
         bounds: tuple[int, int] | None = None,
+        lasting: bool = False,
     ) -> None:
         self.buf = buf
+        self.lasting = lasting
         self.layout = layout
         self.sig = (shape, dtype, None if layout is None else layout[0])
         # Smallest and largest element where the host knows them (indices made from host data).
@@ -39,7 +42,21 @@ class Store:
 
 
 class Unread:
-    """The buffer of a value that a rehearsal planned and never computed."""
+    """The buffer of a value that a rehearsal planned and never computed; `held` is the memory it
+    would have, on paper."""
+
+    __slots__ = ("held",)
+
+    def __init__(self, held: Any = None) -> None:
+        self.held = held
+
+    @property
+    def page(self) -> Any:
+        return self.held.page
+
+    @property
+    def lasting(self) -> bool:
+        return bool(self.held.lasting)
 
 
 class OpLike(Protocol):
@@ -75,6 +92,7 @@ class Node:
         "backend",
         "store",
         "error",
+        "lasting",
         "__weakref__",
     )
 
@@ -98,6 +116,7 @@ class Node:
         self.backend = backend
         self.store = store
         self.error: BaseException | None = None
+        self.lasting = False  # the value is a weight: see Store
 
     def realised(self, store: Store) -> None:
         """Take the computed value and let go of everything it was computed from."""

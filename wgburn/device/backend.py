@@ -49,8 +49,13 @@ class DeviceInfo:
 
 @dataclass(frozen=True)
 class MemoryReport:
-    """Bytes on a device. `in_use` by values, `reserved` from the system, `padding` lost to size
-    classes."""
+    """Bytes on a device: `in_use` by values, `padding` lost to alignment, `reserved` from the
+    system, all of it counted. `peak_in_use` includes what computing needed for itself.
+
+    `pools` has a dict for each kind of memory: on WebGPU "tiny" (small values), "values", "weights"
+    (parameters and optimizer state), "scratch" (intermediates of plans) and "driver" (parameter
+    blocks and staging). str() is a table.
+    """
 
     in_use: int
     reserved: int
@@ -58,6 +63,32 @@ class MemoryReport:
     peak_in_use: int
     peak_reserved: int
     pools: list[dict[str, Any]]
+
+    def __str__(self) -> str:
+        columns = ("in_use", "padding", "reserved", "peak_in_use", "peak_reserved")
+        rows = [("memory", *(c.replace("_", " ") for c in columns), "pages", "values")]
+        for pool in self.pools:
+            sizes = [_size(pool.get(c, 0)) for c in columns]
+            counts = [str(pool.get(c, "")) for c in ("pages", "allocations")]
+            rows.append((pool["kind"], *sizes, *counts))
+        rows.append(("all", *(_size(getattr(self, c)) for c in columns), "", ""))
+        widths = [max(len(r[c]) for r in rows) for c in range(len(rows[0]))]
+        lines = [
+            "  ".join(
+                v.ljust(w) if not c else v.rjust(w)
+                for c, (v, w) in enumerate(zip(r, widths, strict=True))
+            )
+            for r in rows
+        ]
+        lines.insert(1, "  ".join("-" * w for w in widths))
+        return "\n".join(line.rstrip() for line in lines)
+
+
+def _size(nbytes: int) -> str:
+    """Bytes for people: KiB below a MiB."""
+    if nbytes < 1 << 20:
+        return f"{nbytes / 1024:.1f} KiB" if nbytes else "0"
+    return f"{nbytes / (1 << 20):,.1f} MiB"
 
 
 class Stream:
@@ -95,7 +126,7 @@ class Backend:
         self.plan_hits = 0
         self.plan_misses = 0
         self.closed = False
-        self.rehearsal: Any = None  # see capture.explain: plans are noted, nothing runs
+        self.rehearsal: Any = None  # see capture.rehearsal: plans are noted, nothing runs
         self._failed = False
 
     # -- what a subclass provides -----------------------------------------------------------------
@@ -105,6 +136,25 @@ class Backend:
 
     def outline(self, graph: Graph) -> Any:
         """A plan that is only looked at: no program is compiled."""
+        raise NotImplementedError
+
+    def rehearse(self) -> Any:
+        """The device's memory on paper, for `pretend`."""
+        raise NotImplementedError
+
+    def pretend(
+        self,
+        plan: Any,
+        leaves: list[Store],
+        numbers: list[Any],
+        lasting: Sequence[bool],
+        paper: Any,
+    ) -> list[Store]:
+        """`execute` on paper: memory is counted, nothing runs; stores hold `Unread` buffers."""
+        raise NotImplementedError
+
+    def rehearsed(self, paper: Any) -> MemoryReport:
+        """What a rehearsal found; the device lays out its next memory accordingly."""
         raise NotImplementedError
 
     def describe(self, plan: Any, make: Any) -> list[Any]:
@@ -118,13 +168,24 @@ class Backend:
         wanted = self._collect(nodes)
         return self.outline(Work(wanted).graph()) if wanted else None
 
-    def execute(self, plan: Any, leaves: list[Store], numbers: list[Any]) -> list[Store]:
-        """Run a plan; one store an output."""
+    def execute(
+        self,
+        plan: Any,
+        leaves: list[Store],
+        numbers: list[Any],
+        lasting: Sequence[bool] = (),
+    ) -> list[Store]:
+        """Run a plan; one store an output. `lasting` says which are weights (none if empty)."""
         raise NotImplementedError
 
-    def from_host(self, array: NDArray[Any], dtype: DType) -> Store:
-        """A store with a copy of a C-contiguous host array (of dtype.np)."""
+    def from_host(self, array: NDArray[Any], dtype: DType, lasting: bool = False) -> Store:
+        """A store with a copy of a C-contiguous host array (of dtype.np); `lasting` for weights."""
         raise NotImplementedError
+
+    def keep(self, node: Node) -> None:
+        """Take note that a value is a weight: it stays, and is read more often than written.
+        Backends may give such values memory of their own kind."""
+        node.lasting = True
 
     async def to_host(self, store: Store, shape: tuple[int, ...], dtype: DType) -> NDArray[Any]:
         """A fresh host array."""
@@ -159,8 +220,8 @@ class Backend:
         """Raise where a value is read that a rehearsal only pretended to compute."""
         if type(store.buf) is Unread:
             raise DeviceError(
-                "a value is read inside wb.explain, where nothing is computed; move the read "
-                "(item(), numpy(), print, if) out of the function"
+                "a value is read inside wb.explain or wb.dry_run, where nothing is computed; move "
+                "the read (item(), numpy(), print, if) out of the function"
             )
 
     def check_open(self) -> None:
@@ -201,15 +262,18 @@ class Backend:
             work = Work(nodes, updates)
             plan = self._cached(work)
             if self.rehearsal is not None:
-                self.rehearsal.realise(nodes, plan or self.outline(work.graph()))
+                plan = plan or self.outline(work.graph())
+                self.rehearsal.realise(nodes, plan, work, self._lasting(nodes, work, updates))
                 return
             if plan is None:
                 plan = self.run_sync(self.compile(work.graph()))
                 self._remember(work.key, plan)
-            self._run(plan, work, nodes)
+            self._run(plan, work, nodes, updates)
         except SyncUnavailableError:
             raise  # nothing is wrong with the work: awaited, it succeeds
         except Exception as error:
+            if self.rehearsal is not None:
+                raise
             try:
                 self.run_sync(self._recover(nodes, wanted, error))
             except SyncUnavailableError:
@@ -229,7 +293,7 @@ class Backend:
             if plan is None:
                 plan = await self.compile(work.graph())
                 self._remember(work.key, plan)
-            self._run(plan, work, nodes)
+            self._run(plan, work, nodes, updates)
         except Exception as error:
             await self._recover(nodes, wanted, error)
 
@@ -263,9 +327,26 @@ class Backend:
         while len(self.plans) > PLAN_LIMIT:
             self.plans.popitem(last=False)
 
-    def _run(self, plan: Any, work: Work, nodes: list[Node]) -> None:
-        for node, store in zip(nodes, self.execute(plan, work.leaves, work.numbers), strict=True):
+    def _run(
+        self,
+        plan: Any,
+        work: Work,
+        nodes: list[Node],
+        updates: Sequence[tuple[Node, Node]] = (),
+    ) -> None:
+        lasting = self._lasting(nodes, work, updates)
+        stores = self.execute(plan, work.leaves, work.numbers, lasting)
+        for node, store in zip(nodes, stores, strict=True):
             node.realised(store)
+
+    def _lasting(
+        self, nodes: list[Node], work: Work, updates: Sequence[tuple[Node, Node]]
+    ) -> Sequence[bool]:
+        """Which nodes are weights."""
+        if len(work.donations) < len(updates):
+            for old, new in updates:
+                new.lasting = old.lasting or (old.store is not None and old.store.lasting)
+        return [n.lasting for n in nodes]
 
     async def _recover(self, nodes: list[Node], wanted: Sequence[Node], error: Exception) -> None:
         """One bad op must not take the rest along: realise outputs one by one, keep each failure on

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
+from collections.abc import Sequence
 from math import prod
 from typing import Any, NamedTuple
 
@@ -24,6 +25,7 @@ from ..core.node import Store
 from ..ops.record import Call
 from .backend import Backend, DeviceInfo, MemoryReport
 from .blas import can_limit, single_threaded
+from .paper import HostPaper
 
 
 def _sliced(a: NDArray[Any], axis: int | None, lo: int, hi: int) -> NDArray[Any]:
@@ -247,6 +249,27 @@ class CpuBackend(Backend):
     def outline(self, graph: Graph) -> HostPlan:
         return plan_host(graph, config.fuse, WORKERS)
 
+    def rehearse(self) -> HostPaper:
+        return HostPaper()
+
+    def pretend(
+        self,
+        plan: HostPlan,
+        leaves: list[Store],
+        numbers: list[Any],
+        lasting: Sequence[bool],
+        paper: HostPaper,
+    ) -> list[Store]:
+        return paper.pretend(plan, leaves)
+
+    def rehearsed(self, paper: HostPaper) -> MemoryReport:
+        u = hostmem.usage()
+        reserved = u.reserved + max(paper.peak - u.in_use, 0)
+        usage = {"in_use": paper.in_use, "reserved": reserved, "peak_in_use": paper.peak}
+        return MemoryReport(
+            paper.in_use, reserved, u.padding, paper.peak, reserved, [{"kind": "host", **usage}]
+        )
+
     def describe(self, plan: HostPlan, make: Any) -> list[Any]:
         """One entry a step that computes (views and single numbers cost nothing)."""
         found = []
@@ -274,7 +297,13 @@ class CpuBackend(Backend):
     async def compile(self, graph: Graph) -> HostPlan:
         return self.outline(graph)
 
-    def execute(self, plan: HostPlan, leaves: list[Store], numbers: list[Any]) -> list[Store]:
+    def execute(
+        self,
+        plan: HostPlan,
+        leaves: list[Store],
+        numbers: list[Any],
+        lasting: Sequence[bool] = (),
+    ) -> list[Store]:
         with np.errstate(all="ignore"):
             values = Runner(plan, leaves, numbers).values
         return [
@@ -282,7 +311,7 @@ class CpuBackend(Backend):
             for o, (shape, dtype) in zip(plan.outputs, plan.shapes, strict=True)
         ]
 
-    def from_host(self, array: NDArray[Any], dtype: DType) -> Store:
+    def from_host(self, array: NDArray[Any], dtype: DType, lasting: bool = False) -> Store:
         own = hostmem.empty(array.shape, dtype.np)
         np.copyto(own, array)
         return Store(own, array.shape, dtype)

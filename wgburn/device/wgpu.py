@@ -7,8 +7,8 @@ runtime's errors. Must not know: which driver it got, kernels' texts, tensors.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Coroutine, Iterator
-from dataclasses import dataclass
+from collections.abc import Coroutine, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from math import prod
 from typing import Any, TypeVar
 
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from wgburn_runtime import drivers
 from wgburn_runtime import errors as rt
 from wgburn_runtime.driver import AdapterInfo, Driver
+from wgburn_runtime.memory import MemoryUsage, Rehearsal
 from wgburn_runtime.queue import Prepared, Queue
 
 from ..compile import debug
@@ -29,7 +30,7 @@ from ..core import dtype as dt
 from ..core import errors as er
 from ..core.config import config
 from ..core.dtype import DType
-from ..core.node import Node, Store, leaf
+from ..core.node import Node, Store, Unread, leaf
 from ..ops.elementwise import copy
 from .backend import Backend, DeviceInfo, MemoryReport
 
@@ -64,6 +65,28 @@ def _info(a: AdapterInfo) -> DeviceInfo:
         fingerprint,
         a.available,
         a.reason,
+    )
+
+
+def stores(plan: Plan, slots: Sequence[Any], numbers: Sequence[Any]) -> list[Store]:
+    """A plan's outputs over its allocations."""
+    out = []
+    for o in plan.outputs:
+        buf = slots[o.slot]
+        layout = None if o.strides is None else (o.strides, o.offset.value(numbers))
+        out.append(Store(buf, o.shape, o.dtype, layout, None, buf.lasting))
+    return out
+
+
+def report(u: MemoryUsage) -> MemoryReport:
+    """The runtime's figures as wgburn's."""
+    return MemoryReport(
+        u.in_use,
+        u.reserved,
+        u.padding,
+        u.peak_in_use,
+        u.peak_reserved,
+        [asdict(pool) for pool in u.pools],
     )
 
 
@@ -109,27 +132,68 @@ class WgpuBackend(Backend):
         with translated():
             return Ready(plan, await self.queue.prepare(plan.launches))
 
-    def execute(self, plan: Ready, leaves: list[Store], numbers: list[Any]) -> list[Store]:
+    def execute(
+        self,
+        plan: Ready,
+        leaves: list[Store],
+        numbers: list[Any],
+        lasting: Sequence[bool] = (),
+    ) -> list[Store]:
         p = plan.plan
         with translated():
             slots = [s.buf for s in leaves]
-            slots += [self.queue.alloc(n) for n in p.sizes]
+            if p.requests:
+                slots += self.queue.alloc_all(p.asked(lasting))
             if plan.prepared is not None:
+                if p.bases:
+                    numbers = [*numbers, *[slots[k].offset // 4 for k in p.bases]]
                 self.queue.execute(plan.prepared, slots, p.params(numbers))
-        out = []
-        for o in p.outputs:
-            layout = None if o.strides is None else (o.strides, o.offset.value(numbers))
-            out.append(Store(slots[o.slot], o.shape, o.dtype, layout))
-        return out
+        return stores(p, slots, numbers)
+
+    def rehearse(self) -> Rehearsal:
+        return self.queue.rehearsal()
+
+    def pretend(
+        self,
+        plan: Ready,
+        leaves: list[Store],
+        numbers: list[Any],
+        lasting: Sequence[bool],
+        paper: Rehearsal,
+    ) -> list[Store]:
+        p = plan.plan
+        slots = [s.buf if type(s.buf) is Unread else Unread(s.buf) for s in leaves]
+        with translated():
+            slots += [Unread(a) for a in paper.alloc_all(p.asked(lasting))]
+            paper.run(p.launches.pages, p.launches.params_bytes)
+        return stores(p, slots, numbers)
+
+    def rehearsed(self, paper: Rehearsal) -> MemoryReport:
+        self.queue.memory.install(paper.layout())
+        return report(paper.usage)
 
     # -- host -------------------------------------------------------------------------------------
-    def from_host(self, array: NDArray[Any], dtype: DType) -> Store:
+    def from_host(self, array: NDArray[Any], dtype: DType, lasting: bool = False) -> Store:
         host = array.astype(np.uint32) if dtype is dt.bool_ else array
         with translated():
-            alloc = self.queue.alloc(device_bytes(array.shape, dtype))
+            nbytes, label = device_bytes(array.shape, dtype), f"{dtype.name}{list(array.shape)}"
+            if self.rehearsal is not None:
+                held = self.rehearsal.paper.alloc(nbytes, lasting, label)
+                return Store(Unread(held), array.shape, dtype, lasting=lasting)
+            alloc = self.queue.alloc(nbytes, lasting, label)
             data: Any = host.reshape(-1)
             self.queue.upload(alloc, memoryview(data).cast("B") if host.size else b"")
-        return Store(alloc, array.shape, dtype)
+        return Store(alloc, array.shape, dtype, lasting=lasting)
+
+    def keep(self, node: Node) -> None:
+        super().keep(node)
+        old = node.store
+        if old is None or old.lasting or old.layout is not None or self.rehearsal is not None:
+            return
+        with translated():
+            alloc = self.queue.alloc(old.buf.size, True, old.buf.label)
+            self.queue.copy(old.buf, alloc, old.buf.size)
+        node.store = Store(alloc, node.shape, node.dtype, bounds=old.bounds, lasting=True)
 
     async def to_host(self, store: Store, shape: tuple[int, ...], dtype: DType) -> NDArray[Any]:
         if store.layout is not None:
@@ -161,19 +225,11 @@ class WgpuBackend(Backend):
 
     # -- life -------------------------------------------------------------------------------------
     def memory(self) -> MemoryReport:
-        u = self.queue.pool.usage
-        return MemoryReport(
-            u.in_use,
-            u.reserved,
-            u.padding,
-            u.peak_in_use,
-            u.peak_reserved,
-            [{"kind": "exclusive", **u._asdict()}],
-        )
+        return report(self.queue.memory.usage)
 
     def memory_cleanup(self) -> None:
         with translated():
-            self.queue.pool.release_cached()
+            self.queue.memory.cleanup()
 
     def nbytes(self, shape: tuple[int, ...], dtype: DType) -> int:
         return device_bytes(shape, dtype)

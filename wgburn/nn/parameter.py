@@ -36,8 +36,15 @@ class Parameter(Tensor):
         self.requires_grad_(requires_grad)
 
     def _hold(self) -> None:
+        backend = self._node.backend
         if self._node.store is None:
-            self._node.backend.pending.refs.append(ref(self))
+            backend.pending.refs.append(ref(self))
+        backend.keep(self._node)
+
+    def _assign(self, value: Tensor) -> Tensor:
+        super()._assign(value)
+        value._node.backend.keep(value._node)
+        return self
 
     def rehome(self, value: Tensor) -> None:
         """Live where `value` lives, with its value and dtype;

@@ -16,7 +16,7 @@ import numpy as np
 from ..autodiff.functional import enable_grad, no_grad
 from ..core import journal
 from ..core.errors import DTypeError, StateDictError, ValueRangeError
-from ..core.node import Node
+from ..core.node import Node, leaf
 from ..ops.source import ConstAttrs, const
 from ..tensor.creation import tensor
 from ..tensor.tensor import Tensor
@@ -39,7 +39,9 @@ def zeros_beside(p: Tensor, value: float = 0.0) -> Tensor:
     """Zeros (or `value`) of a parameter's shape that exist already, so that a first step looks
     like every other.
     """
-    return tensor(np.full(p.shape, value, p.dtype.np), dtype=p.dtype, device=p.device.inner())
+    backend = p._node.backend
+    store = backend.from_host(np.full(p.shape, value, p.dtype.np), p.dtype, lasting=True)
+    return Tensor(leaf(store, p.shape, p.dtype, backend), False)
 
 
 def check(
@@ -58,12 +60,13 @@ class _Undo:
 
     def __init__(self) -> None:
         self.parameters: list[tuple[Tensor, Node, int]] = []
-        self.states: list[tuple[State, State]] = []
+        #: The state, what was in it before the step, and what the step started from.
+        self.states: list[tuple[State, State, State]] = []
 
     def back(self) -> None:
         for p, node, version in self.parameters:
             p._node, p._version = node, version
-        for state, before in self.states:
+        for state, before, _ in self.states:
             state.clear()
             state.update(before)
 
@@ -178,9 +181,10 @@ class Optimizer:
                     if p.grad is None:
                         continue
                     state = self.state.setdefault(p, {})
-                    undo.states.append((state, dict(state)))
+                    before = dict(state)
                     if not state:
                         state.update(self.start(group, p))
+                    undo.states.append((state, before, dict(state)))
                     value = self.update(group, p.detach(), p.grad.detach(), state)
                     undo.parameters.append((p, p._node, p._version))
                     p._assign(value)
@@ -198,10 +202,10 @@ class Optimizer:
 
         for p, node, _ in undo.parameters:
             add(p._node, node)
-        for state, before in undo.states:
+        for state, _, started in undo.states:
             for name, value in state.items():
                 if isinstance(value, Tensor):
-                    old = before.get(name)
+                    old = started.get(name)
                     add(value._node, old._node if isinstance(old, Tensor) else None)
         return out
 
