@@ -408,7 +408,8 @@ class Bridge {
     this.stagingBytes += buffer.size;
   }
 
-  /** A frame, then bytes of a buffer into `target`, Python memory of that size. */
+  /** A frame, then bytes of a buffer into `target`, Python memory of that size. Resolves to the bytes of the staging
+   *  buffers that are kept. */
   async read(frame, id, offset, size, target) {
     if (frame) this.run(frame);
     let staging = null;
@@ -424,6 +425,7 @@ class Bridge {
     view.release();
     staging.unmap();
     this.giveStaging(staging);
+    return this.stagingBytes;
   }
 
   /** A frame, then wait until the queue is empty and every error has been reported. */

@@ -60,6 +60,9 @@ SYNC_UNAVAILABLE: Final = (
     "`await wb.Device.wgpu_async()`, `await t.numpy_async()` or `await wb.eval_async(...)`"
 )
 
+#: Smallest buffer that a read goes through, as in the bridge.
+STAGING_MIN = 1 << 12
+
 _NO_PIPELINE, _NO_GROUP, _STALE_GROUP = -1, -2, -3
 
 _bridge_module: Any = None
@@ -227,7 +230,7 @@ class BrowserDriver:
         self._ops: list[int] = []
         self._payload = bytearray()
         self._freed = 0
-        self._bytes = self._peak = 0
+        self._bytes = self._peak = self._staging = 0  # staging: buffers that reads go through
         self._submits = self._dispatches = self._writes = self._reads = 0
         self._crossings = 0
 
@@ -240,7 +243,7 @@ class BrowserDriver:
     def stats(self) -> DriverStats:
         return DriverStats(
             buffers_alive=len(self._buffers),
-            bytes_alive=self._bytes,
+            bytes_alive=self._bytes + self._staging,
             peak_bytes=self._peak,
             pipelines=len(self._programs),
             bind_groups_alive=len(self._groups),
@@ -326,7 +329,7 @@ class BrowserDriver:
         buffer = self._buffer_ids.take()
         self._buffers[buffer] = _Buffer(size, usage)
         self._bytes += size
-        self._peak = max(self._peak, self._bytes)
+        self._peak = max(self._peak, self._bytes + self._staging)
         self._ops += (_CREATE_BUFFER, buffer, size, usage)
         return buffer
 
@@ -372,7 +375,12 @@ class BrowserDriver:
         self._reads += 1
         target = bytearray(size)
         if size:
-            await self._await(self._bridge.read(self._frame(), buffer, offset, size, target))
+            read = self._bridge.read(self._frame(), buffer, offset, size, target)
+            kept = int(await self._await(read))
+            # The read's own buffer (a power of two) is now kept or gone.
+            staging = max(STAGING_MIN, 1 << (size - 1).bit_length())
+            self._peak = max(self._peak, self._bytes + max(kept, staging))
+            self._staging = kept
         return target
 
     def copy_buffer(self, src: int, src_offset: int, dst: int, dst_offset: int, size: int) -> None:
@@ -594,4 +602,4 @@ class BrowserDriver:
         self._ops.clear()
         self._payload.clear()
         self._errors.clear()
-        self._bytes = 0
+        self._bytes = self._staging = 0

@@ -60,12 +60,19 @@ class Layout(NamedTuple):
 class _DriverSource:
     """Pages are buffers of a driver."""
 
-    def __init__(self, driver: Driver, before: Callable[[int], None]) -> None:
+    def __init__(self, driver: Driver, before: Callable[[int], None], budget: int | None) -> None:
         self._driver = driver
         self._before = before
+        self._budget = budget
 
-    def create(self, size: int) -> int:
-        return self._driver.create_buffer(size, TENSOR_USAGE)
+    def create(self, size: int, usage: int = TENSOR_USAGE) -> int:
+        if self._budget is not None:
+            alive = self._driver.stats.bytes_alive
+            if alive + size > self._budget:
+                raise OutOfMemoryError(
+                    f"a buffer of {size} bytes beside {alive} is over the budget of {self._budget}"
+                )
+        return self._driver.create_buffer(size, usage)
 
     def destroy(self, buffer: int) -> None:
         self._before(buffer)
@@ -103,7 +110,9 @@ class DeviceMemory:
     """Allocates on one driver. All work goes through one queue in order, so bytes may be handed out
     again while the GPU still works on what was there before."""
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: Driver, budget: int | None = None) -> None:
+        """`budget`: bytes of all buffers together that are never exceeded, as if the device had no
+        more."""
         limits = driver.info.limits
         self._maximum_name, maximum = min(
             (
@@ -113,9 +122,10 @@ class DeviceMemory:
             key=lambda item: item[1],
         )
         self._maximum = maximum // 4 * 4
+        source = _DriverSource(driver, self._announce, budget)
         self._driver = driver
+        self._source = source
         self._watchers: list[Callable[[int], None]] = []
-        source = _DriverSource(driver, self._announce)
         # A page of weights is bound as a whole, so a binding must reach all of it.
         values = max(limits["maxBufferSize"] // 4 * 4, self._maximum)
         self.tiny = Pool("tiny", source, Growth(64 * KIB, MIB), self._maximum)
@@ -182,6 +192,18 @@ class DeviceMemory:
         taken = pool.take(page, nbytes, capacity, request.label)
         self._peak_in_use = max(self._peak_in_use, self.in_use)
         return taken
+
+    def buffer(self, size: int, usage: int) -> int:
+        """A buffer for other uses than values, for the caller to destroy. Raises
+        OutOfMemoryError."""
+        try:
+            return self._source.create(size, usage)
+        except OutOfMemoryError:
+            self._squeeze()
+        try:
+            return self._source.create(size, usage)
+        except OutOfMemoryError as error:
+            raise self._exhausted(error, Request(size, False, "work")) from error
 
     @property
     def in_use(self) -> int:

@@ -170,9 +170,16 @@ class Prepared:
 class Queue:
     """Allocates, copies, prepares and executes on one driver."""
 
-    def __init__(self, driver: Driver, *, max_bind_groups: int = MAX_BIND_GROUPS) -> None:
+    def __init__(
+        self,
+        driver: Driver,
+        *,
+        max_bind_groups: int = MAX_BIND_GROUPS,
+        budget: int | None = None,
+    ) -> None:
+        """`budget`: bytes of memory that are never exceeded."""
         self.driver = driver
-        self.memory = DeviceMemory(driver)
+        self.memory = DeviceMemory(driver, budget)
         self.memory.on_destroy(self._forget_buffer)
         self._limits = driver.info.limits
         self._max_groups = max_bind_groups
@@ -237,7 +244,7 @@ class Queue:
             )
             return
         # WebGPU copies only between different buffers.
-        between = self.driver.create_buffer(size, COPY_SRC | COPY_DST)
+        between = self.memory.buffer(size, COPY_SRC | COPY_DST)
         try:
             self.driver.copy_buffer(source.buffer, source.offset, between, 0, size)
             self.driver.copy_buffer(between, 0, target.buffer, target.offset, size)
@@ -377,7 +384,7 @@ class Queue:
         maximum = self._limits["maxBufferSize"]
         if size > maximum:
             raise over_limit("parameters of one list", "maxBufferSize", nbytes, maximum, ADVICE)
-        ring = self.driver.create_buffer(size, PARAMS_USAGE)
+        ring = self.memory.buffer(size, PARAMS_USAGE)
         if self._ring:
             for table in list(self._recent.values()):  # their bind groups name the old ring
                 self._drop(table)

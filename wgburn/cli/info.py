@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.metadata
 import json
 import platform
@@ -41,12 +42,15 @@ def collect() -> dict[str, Any]:
     """Everything `wgburn info` shows, as plain data."""
     import wgburn as wb
 
+    best = wb.Device.best()
+    report = best.memory()
     return {
         "wgburn": importlib.metadata.version("wgburn"),
         "python": platform.python_version(),
         "platform": platform.platform(),
         "packages": {name: _version(name) for name in _PACKAGES},
-        "best": str(wb.Device.best()),
+        "best": str(best),
+        "memory": {"device": str(best), **dataclasses.asdict(report), "table": str(report)},
         "devices": [_device(found) for found in wb.Device.enumerate()],
         "settings": {
             name: {"value": value, "source": wb.config.source(name)}
@@ -85,6 +89,11 @@ def _lines(facts: dict[str, Any]) -> Iterator[str]:
     for device in facts["devices"]:
         yield ""
         yield from _device_lines(device)
+    yield ""
+    memory = facts["memory"]
+    yield f"memory of {memory['device']} in this process:"
+    for line in memory["table"].splitlines():
+        yield f"  {line}"
     yield ""
     yield "settings:"
     for name, setting in facts["settings"].items():

@@ -41,7 +41,8 @@ ALLOWED: Mapping[str, str] = {
 
 
 class Memory(Mapping[str, Any]):
-    """The [memory] table, as attributes and as a mapping. `max_bytes` None: no bound of ours."""
+    """The [memory] table, as attributes and as a mapping. `max_bytes`: what a WebGPU device that is
+    opened later takes at most; None: what there is."""
 
     if TYPE_CHECKING:
         max_bytes: int | None

@@ -106,7 +106,7 @@ class WgpuBackend(Backend):
     def __init__(self, driver: Driver, name: str) -> None:
         super().__init__(name, _info(driver.info))
         self.driver = driver
-        self.queue = Queue(driver)
+        self.queue = Queue(driver, budget=config.memory.max_bytes)
         dtypes = {dt.float32, dt.int32, dt.uint32, dt.int8, dt.uint8, dt.bool_}
         if "shader-f16" in driver.info.features:
             dtypes.add(dt.float16)

@@ -109,6 +109,7 @@ class NativeDriver:
         self._staging: dict[int, list[Any]] = {}
         self._in_flight: deque[int] = deque()
         self._pending_writes = 0
+        # Bytes of all buffers alive, those that reads go through included.
         self._bytes = self._peak = self._submits = self._dispatches = 0
         self._writes = self._reads = 0
         # Scratch structs: wgpu copies what they say during the call.
@@ -175,8 +176,6 @@ class NativeDriver:
             pointer = self._create_buffer(size, usage)
         handle = self._new_handle()
         self._buffers[handle] = _Buffer(pointer, size, usage)
-        self._bytes += size
-        self._peak = max(self._peak, self._bytes)
         return handle
 
     def _create_buffer(self, size: int, usage: int) -> Any:
@@ -188,6 +187,8 @@ class NativeDriver:
         if error is not None:
             lib.wgpuBufferRelease(pointer)
             raise error
+        self._bytes += size
+        self._peak = max(self._peak, self._bytes)
         return pointer
 
     def destroy_buffer(self, buffer: int) -> None:
@@ -260,6 +261,7 @@ class NativeDriver:
                 kept.append(staging)
             else:
                 lib.wgpuBufferRelease(staging)
+                self._bytes -= capacity
 
     def copy_buffer(self, src: int, src_offset: int, dst: int, dst_offset: int, size: int) -> None:
         self._check_alive()
