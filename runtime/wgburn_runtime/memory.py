@@ -158,27 +158,17 @@ class DeviceMemory:
         if self._closed:
             raise DriverError("allocation from a closed device memory")
         self._settle()
-        if len(requests) > 1:
-            self._expect(requests)
-        try:
-            return [self._take(request) for request in requests]
-        finally:
-            for pool in self.pools:
-                pool.expected = 0
-
-    def _expect(self, requests: Sequence[Request]) -> None:
-        for pool in self.pools:
-            pool.expected = 0
-        for request in requests:
-            pool = self._pool_for(request)
-            pool.expected += aligned(request.nbytes, self._maximum)
+        taken = [self._take(request, requests, k) for k, request in enumerate(requests)]
+        self.needed(0)
+        return taken
 
     def _pool_for(self, request: Request) -> Pool:
         if request.lasting:
             return self.weights
         return self.tiny if request.nbytes <= TINY else self.values
 
-    def _take(self, request: Request) -> Allocation:
+    def _take(self, request: Request, requests: Sequence[Request], k: int) -> Allocation:
+        """Memory for the k-th of several requests."""
         nbytes = request.nbytes
         if nbytes < 0:
             raise DriverError(f"allocation of {nbytes} bytes")
@@ -188,10 +178,12 @@ class DeviceMemory:
             )
         pool = self._pool_for(request)
         capacity = aligned(nbytes, self._maximum)
-        page = pool.find(capacity) or self._grow(pool, capacity, request)
-        taken = pool.take(page, nbytes, capacity, request.label)
-        self._peak_in_use = max(self._peak_in_use, self.in_use)
-        return taken
+        found = pool.find(capacity)
+        if found is None:
+            together = [r.nbytes for r in requests[k:] if self._pool_for(r) is pool]
+            expected = sum(aligned(n, self._maximum) for n in together)
+            found = self._grow(pool, capacity, expected, request)
+        return pool.take(*found, nbytes, capacity, request.label)
 
     def buffer(self, size: int, usage: int) -> int:
         """A buffer for other uses than values, for the caller to destroy. Raises
@@ -218,6 +210,7 @@ class DeviceMemory:
             buffers = self.scratch.require(sizes)
         except OutOfMemoryError:
             self._squeeze(keep_scratch=True)
+            self.scratch.hints = []  # a dry run may have been of something larger
             try:
                 buffers = self.scratch.require(sizes)
             except OutOfMemoryError as error:
@@ -231,18 +224,18 @@ class DeviceMemory:
             self._peak_in_use = self.in_use + scratch
 
     # -- growing ----------------------------------------------------------------------------------
-    def _grow(self, pool: Pool, capacity: int, request: Request) -> Page:
-        size = pool.page_size(capacity)
+    def _grow(self, pool: Pool, capacity: int, expected: int, request: Request) -> tuple[Page, int]:
+        size = pool.page_size(capacity, expected)
         self._make_room(size, self.in_use + capacity)
         try:
-            return pool.grow(size, size == capacity)
+            return pool.grow(size, size == capacity), 0
         except OutOfMemoryError:
             self._squeeze()
         found = pool.find(capacity)
         if found is not None:  # moving others together made room
             return found
         try:
-            return pool.grow(capacity, True)
+            return pool.grow(capacity, True), 0
         except OutOfMemoryError as error:
             raise self._exhausted(error, request) from error
 
@@ -305,13 +298,10 @@ class DeviceMemory:
 
     def _exhausted(self, error: OutOfMemoryError, request: Request) -> OutOfMemoryError:
         what = f"{request.nbytes} bytes" + (f" for {request.label}" if request.label else "")
-        held = [b for pool in self.pools for page in pool.pages for b in page.blocks.values()]
-        held.sort(key=lambda b: -b.size)
-        names = []
-        for block in held[:NAMED]:
-            owner = block.owner() if block.owner is not None else None
-            label = owner.label if owner is not None else ""
-            names.append(f"{block.size} {label}".strip())
+        blocks = [b for pool in self.pools for page in pool.pages for b in page.blocks.values()]
+        held = [owner for block in blocks if (owner := block.owner()) is not None]
+        held.sort(key=lambda a: -a.size)
+        names = [f"{a.size} {a.label}".strip() for a in held[:NAMED]]
         holders = f"; the largest: {', '.join(names)}" if names else ""
         return OutOfMemoryError(
             f"no memory for {what} ({error}); {self.in_use} bytes are in use by {len(held)} values"

@@ -13,7 +13,6 @@ import itertools
 import weakref
 from bisect import bisect_left, insort
 from collections import deque
-from typing import NamedTuple
 
 #: Offsets and capacities are multiples of this many bytes: the spec's largest offset alignment.
 ALIGN = 256
@@ -26,12 +25,18 @@ def aligned(nbytes: int, maximum: int) -> int:
     return min(max(-(-nbytes // ALIGN), 1) * ALIGN, maximum)
 
 
-class Block(NamedTuple):
-    """A taken range. `owner` is a weak reference to its Allocation."""
+class Block:
+    """A taken range, and the note of its end. It moves with the allocation, so a note left by one
+    that dies while another thread moves it still names the right place."""
 
-    capacity: int
-    size: int
-    owner: weakref.ref[Allocation] | None
+    __slots__ = ("capacity", "offset", "owner", "page", "size")
+
+    def __init__(self, capacity: int, size: int, owner: weakref.ref[Allocation]) -> None:
+        self.capacity = capacity
+        self.size = size
+        self.owner = owner
+        self.page: Page
+        self.offset = 0
 
 
 class Page:
@@ -45,27 +50,28 @@ class Page:
         self.dedicated = dedicated
         self.free = size
         self.gaps: list[tuple[int, int]] = [(0, size)]  # (offset, size), ascending
-        self.blocks: dict[int, Block] = {}
+        self.blocks: dict[int, Block] = {}  # by offset
         self._places: dict[tuple[int, int], int] = {}
 
-    def best_gap(self, capacity: int) -> int:
-        """Size of the smallest gap that holds `capacity` bytes, or 0."""
-        if self.free < capacity:
-            return 0
-        return min((size for _, size in self.gaps if size >= capacity), default=0)
+    def fit(self, capacity: int) -> tuple[int, int]:
+        """(size, number) of the smallest gap that holds `capacity` bytes, the lowest of several;
+        (0, -1) where there is none."""
+        best, number = 0, -1
+        if self.free >= capacity:
+            for k, (_, size) in enumerate(self.gaps):
+                if size >= capacity and (number < 0 or size < best):
+                    best, number = size, k
+                    if size == capacity:
+                        break
+        return best, number
 
-    def take(self, capacity: int) -> int:
-        """Offset of `capacity` bytes from the lowest of the smallest gaps that hold them. The
-        caller has asked `best_gap`."""
-        k = min(
-            (k for k, (_, size) in enumerate(self.gaps) if size >= capacity),
-            key=lambda k: self.gaps[k][1],
-        )
-        offset, size = self.gaps[k]
+    def take(self, number: int, capacity: int) -> int:
+        """Offset of `capacity` bytes from a gap that `fit` gave."""
+        offset, size = self.gaps[number]
         if size == capacity:
-            del self.gaps[k]
+            del self.gaps[number]
         else:
-            self.gaps[k] = (offset + capacity, size - capacity)
+            self.gaps[number] = (offset + capacity, size - capacity)
         self.free -= capacity
         return offset
 
@@ -92,11 +98,10 @@ class Page:
         return number
 
     def copy(self) -> Page:
-        """The same layout without owners, for planning ahead."""
+        """The same layout without its allocations, for planning ahead."""
         other = Page(self.buffer, self.size, self.dedicated)
         other.free = self.free
         other.gaps = list(self.gaps)
-        other.blocks = {k: b._replace(owner=None) for k, b in self.blocks.items()}
         return other
 
 
@@ -109,6 +114,7 @@ class Allocation:
 
     __slots__ = (
         "__weakref__",
+        "_block",
         "_returned",
         "capacity",
         "label",
@@ -125,7 +131,7 @@ class Allocation:
         offset: int,
         size: int,
         capacity: int,
-        returned: deque[Returned],
+        returned: deque[Block],
         label: str,
         lasting: bool,
     ) -> None:
@@ -134,6 +140,7 @@ class Allocation:
         self.label = label
         self.lasting = lasting  # from the pool of weights
         self._returned = returned
+        self._block = Block(capacity, size, weakref.ref(self))
         self.move(page, offset)
 
     def move(self, page: Page, offset: int) -> None:
@@ -141,7 +148,9 @@ class Allocation:
         self.page = page
         self.offset = offset
         self.place = page.place(offset, self.capacity)  # equal places are the same bytes
-        page.blocks[offset] = Block(self.capacity, self.size, weakref.ref(self))
+        block = self._block
+        block.page, block.offset = page, offset
+        page.blocks[offset] = block
 
     @property
     def buffer(self) -> int:
@@ -150,12 +159,9 @@ class Allocation:
     def __del__(self) -> None:
         # May run in any thread and in the middle of the pool's own code (garbage collection), so it
         # only leaves a note; appending to a deque is atomic and needs nothing at interpreter exit.
-        self._returned.append((self.page, self.offset))
+        # Another thread may still reach this by `owner` and move it; the note moves along.
+        self._returned.append(self._block)
 
     def __repr__(self) -> str:
         what = f" {self.label}" if self.label else ""
         return f"Allocation({self.size} bytes{what} at {self.offset} of buffer {self.buffer})"
-
-
-#: A note of an allocation that died.
-Returned = tuple[Page, int]

@@ -10,7 +10,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Protocol
 
-from .pages import Allocation, Page, Returned
+from .pages import Allocation, Block, Page
 
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -65,37 +65,37 @@ class Pool:
         self.pages: list[Page] = []
         self.lasting = lasting
         self.maximum = maximum  # of a page
-        self.expected = 0  # bytes that are about to be asked for, beside what a request says
         self.hint = 0  # size of the next page, as a dry run found it
         self.in_use = self.held = self.reserved = self.count = 0
         self._source = source
         self._growth = growth
-        self._returned: deque[Returned] = deque()
+        self._returned: deque[Block] = deque()
         self._peak_in_use = self._peak_reserved = self._peak_pages = self._largest = 0
 
     # -- allocations ------------------------------------------------------------------------------
-    def find(self, capacity: int) -> Page | None:
-        """The page whose gap fits best. An empty page that one large value had is not broken up for
-        a small one, which would keep all of it from being given back."""
-        best, least = None, 0
+    def find(self, capacity: int) -> tuple[Page, int] | None:
+        """The page whose gap fits best, and the gap. An empty page that one large value had is not
+        broken up for a small one, which would keep all of it from being given back."""
+        best, least, number = None, 0, -1
         for page in self.pages:
-            gap = page.best_gap(capacity)
-            if not gap or (best is not None and gap >= least):
+            gap, k = page.fit(capacity)
+            if k < 0 or (best is not None and gap >= least):
                 continue
             if page.dedicated and page.free == page.size > 2 * capacity:
                 continue
-            best, least = page, gap
-        return best
+            best, least, number = page, gap, k
+        return None if best is None else (best, number)
 
-    def take(self, page: Page, nbytes: int, capacity: int, label: str) -> Allocation:
-        """An allocation in a page that `find` or `grow` gave."""
-        offset = page.take(capacity)
+    def take(self, page: Page, gap: int, nbytes: int, capacity: int, label: str) -> Allocation:
+        """An allocation in a gap that `find` gave."""
         self.in_use += nbytes
         self.held += capacity
         self.count += 1
-        self.expected = max(self.expected - capacity, 0)
-        self._largest = max(self._largest, nbytes)
-        self._peak_in_use = max(self._peak_in_use, self.in_use)
+        if nbytes > self._largest:
+            self._largest = nbytes
+        if self.in_use > self._peak_in_use:
+            self._peak_in_use = self.in_use
+        offset = page.take(gap, capacity)
         return Allocation(page, offset, nbytes, capacity, self._returned, label, self.lasting)
 
     def settle(self) -> None:
@@ -103,19 +103,20 @@ class Pool:
         returned = self._returned
         while returned:
             try:
-                page, offset = returned.popleft()
+                block = returned.popleft()
             except IndexError:  # another thread was faster
                 return
-            block = page.blocks.pop(offset)
-            page.give(offset, block.capacity)
+            del block.page.blocks[block.offset]
+            block.page.give(block.offset, block.capacity)
             self.in_use -= block.size
             self.held -= block.capacity
             self.count -= 1
 
     # -- pages ------------------------------------------------------------------------------------
-    def page_size(self, capacity: int) -> int:
-        """Bytes of the page that a request which fits nowhere gets."""
-        wanted = max(self.expected, self.hint, self._growth.size(self.in_use))
+    def page_size(self, capacity: int, expected: int = 0) -> int:
+        """Bytes of the page that a request which fits nowhere gets; `expected` bytes are asked for
+        with it."""
+        wanted = max(expected, self.hint, self._growth.size(self.in_use))
         return max(capacity, min(wanted, self.maximum) // 256 * 256)
 
     def grow(self, size: int, dedicated: bool = False) -> Page:
@@ -176,20 +177,22 @@ class Pool:
     def _evacuate(self, page: Page, others: list[Page]) -> bool:
         """Move everything in a page to gaps of other pages, or nothing if not all of it fits."""
         homes: list[tuple[Allocation, int, Page, int]] = []
-        # The largest first: they fit in fewest places.
-        blocks = sorted(page.blocks.items(), key=lambda item: (-item[1].capacity, item[0]))
+        owners = [owner for block in page.blocks.values() if (owner := block.owner()) is not None]
         fits = True
-        for offset, block in blocks:
-            owner = block.owner() if block.owner is not None else None
-            if owner is None:
-                fits = block.owner is not None and fits
-                continue  # dead already: its note is on its way
-            found = [(gap, k) for k, p in enumerate(others) if (gap := p.best_gap(block.capacity))]
+        # The largest first: they fit in fewest places.
+        for owner in sorted(owners, key=lambda a: (-a.capacity, a.offset)):
+            found = [
+                (gap, k, number)
+                for k, p in enumerate(others)
+                for gap, number in (p.fit(owner.capacity),)
+                if number >= 0
+            ]
             if not found:
                 fits = False
                 break
-            home = others[min(found)[1]]
-            homes.append((owner, offset, home, home.take(block.capacity)))
+            _, k, number = min(found)
+            home = others[k]
+            homes.append((owner, owner.offset, home, home.take(number, owner.capacity)))
         if not fits:
             for owner, _, home, to in homes:
                 home.give(to, owner.capacity)

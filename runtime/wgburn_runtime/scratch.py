@@ -50,8 +50,8 @@ class Scratch:
                 self.buffers.append(0)
                 self.sizes.append(0)
             self.buffers[k], self.sizes[k] = buffer, target
-        self._peak = max(self._peak, sum(self.sizes))
-        self._peak_pages = max(self._peak_pages, sum(n > 0 for n in self.sizes))
+            self._peak = max(self._peak, sum(self.sizes))
+            self._peak_pages = max(self._peak_pages, sum(n > 0 for n in self.sizes))
         self._peak_need = max(self._peak_need, sum(sizes))
         return self.buffers[: len(sizes)]
 
