@@ -26,13 +26,13 @@ KERNEL = ProgramSource(
     name="nothing",
     wgsl="""
 struct Params { n: u32, a: u32, b: u32, c: u32 };
-@group(0) @binding(0) var<storage, read> x: array<f32>;
+@group(0) @binding(0) var<storage, read_write> x: array<f32>;
 @group(0) @binding(1) var<storage, read_write> y: array<f32>;
 @group(0) @binding(2) var<uniform> p: Params;
 @compute @workgroup_size(1)
 fn main() { if (p.n > 0u) { y[0] = x[0]; } }
 """,
-    access="rw",
+    access="ww",
     params_bytes=16,
     workgroup=(1, 1, 1),
 )
@@ -58,14 +58,14 @@ def measure(driver: Driver, count: int, repeats: int) -> dict[str, float]:
     params, block = bytes(256 * count), bytes(256)
     queue.execute(many, slots, params)
     queue.execute(one, slots, block)
-    driver_only = many.tables[tuple(slot.buffer for slot in slots)].commands
+    driver_only = many.tables[tuple(slot.place for slot in slots)].commands
     uniform = driver.create_buffer(256, 0x48)
     buffers = [driver.create_buffer(256, TENSOR_USAGE) for _ in range(2)]
     storage = [(buffer, 0, 256) for buffer in buffers]
 
     def bind_groups() -> None:
         for _ in range(100):
-            driver.destroy_bind_group(driver.create_bind_group("rw", 16, storage, uniform))
+            driver.destroy_bind_group(driver.create_bind_group("ww", 16, storage, uniform))
 
     execute_many = best(repeats, driver, lambda: queue.execute(many, slots, params))
     execute_one = best(repeats * 5, driver, lambda: queue.execute(one, slots, block))

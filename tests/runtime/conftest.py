@@ -14,12 +14,13 @@ _HEADER = """
 struct Params { n: u32, scale: f32, pad0: u32, pad1: u32 };
 """
 
+#: Operands are bound read_write: values share pages, and a page has one mode in a dispatch.
 ADD = ProgramSource(
     name="add",
     wgsl=_HEADER
     + """
-@group(0) @binding(0) var<storage, read> a: array<f32>;
-@group(0) @binding(1) var<storage, read> b: array<f32>;
+@group(0) @binding(0) var<storage, read_write> a: array<f32>;
+@group(0) @binding(1) var<storage, read_write> b: array<f32>;
 @group(0) @binding(2) var<storage, read_write> c: array<f32>;
 @group(0) @binding(3) var<uniform> p: Params;
 @compute @workgroup_size(64)
@@ -27,7 +28,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     if (id.x < p.n) { c[id.x] = a[id.x] + p.scale * b[id.x]; }
 }
 """,
-    access="rrw",
+    access="www",
     params_bytes=16,
     workgroup=(64, 1, 1),
 )

@@ -73,7 +73,9 @@ def test_vector_add(native: Driver, programs: dict[str, ProgramSource]) -> None:
     params = native.create_buffer(256, PARAMS_USAGE)
     native.write_buffer(buffers[0], 0, a.data)
     native.write_buffer(buffers[1], 0, b.tobytes())
-    group = native.create_bind_group("rrw", 16, [(x, 0, N * 4) for x in buffers], params)
+    group = native.create_bind_group(
+        programs["add"].access, 16, [(x, 0, N * 4) for x in buffers], params
+    )
     pipeline = compiled(native, programs["add"])
     native.submit(rows((pipeline, group, 0, 16)), (params, 0, block(N, 3.0)))
     out = np.frombuffer(native.run_sync(native.read_buffer(buffers[2], 0, N * 4)), "f4")

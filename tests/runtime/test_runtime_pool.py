@@ -1,133 +1,723 @@
-"""The buffer pool: classes, reuse, figures, limits, a full device."""
+"""Device memory: pages, figures, reuse, limits, a full device, moving together, memory on paper."""
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import random
+import sys
 import threading
+import zlib
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from runtime.memory_walk import pattern
 
-from wgburn_runtime.driver import Driver
-from wgburn_runtime.errors import DriverError, LimitError, OutOfMemoryError
-from wgburn_runtime.fake import FakeDriver
-from wgburn_runtime.pool import MIN_BYTES, BufferPool, size_class
+from wgburn_runtime.driver import TENSOR_USAGE, Driver
+from wgburn_runtime.errors import DeviceLostError, DriverError, LimitError, OutOfMemoryError
+from wgburn_runtime.fake import FakeDriver, drive
+from wgburn_runtime.memory import TINY, DeviceMemory, Layout, Rehearsal, Request
+from wgburn_runtime.pages import Allocation, Page
+from wgburn_runtime.pool import PoolUsage
+from wgburn_runtime.queue import ring_size
 
 pytestmark = pytest.mark.quick
 
-
-@given(st.integers(0, 1 << 31))
-def test_size_classes_fit_waste_at_most_a_quarter_and_are_few(nbytes: int) -> None:
-    capacity = size_class(nbytes, 1 << 40)
-    assert capacity >= max(nbytes, MIN_BYTES)
-    assert capacity % MIN_BYTES == 0
-    assert capacity <= nbytes * 1.25 + MIN_BYTES
-    assert size_class(capacity, 1 << 40) == capacity
+KIB, MIB = 1 << 10, 1 << 20
 
 
-def test_four_classes_an_octave() -> None:
-    assert len({size_class(n, 1 << 40) for n in range(0, 1 << 20, 64)}) == 4 + 4 * 10
+def pool(memory: DeviceMemory, kind: str) -> PoolUsage:
+    return next(p for p in memory.usage.pools if p.kind == kind)
 
 
+def write(driver: Driver, allocation: Allocation, number: int) -> None:
+    driver.write_buffer(allocation.buffer, allocation.offset, pattern(number, allocation.size))
+
+
+def read(driver: Driver, allocation: Allocation) -> bytes:
+    size = allocation.size + 3 & ~3
+    return bytes(drive(driver.read_buffer(allocation.buffer, allocation.offset, size)))
+
+
+class Watched(FakeDriver):
+    """A fake that calls `on_copy` before each copy."""
+
+    def on_copy(self) -> None:
+        pass
+
+    def copy_buffer(self, src: int, src_offset: int, dst: int, dst_offset: int, size: int) -> None:
+        self.on_copy()
+        super().copy_buffer(src, src_offset, dst, dst_offset, size)
+
+
+# -- a page ---------------------------------------------------------------------------------------
+@given(st.data())
+@settings(max_examples=25, deadline=None)
+def test_gaps_of_a_page_are_what_is_not_taken(data: st.DataObject) -> None:
+    """Freed ranges join their neighbours, and best fit takes the smallest gap."""
+    units, page = 40, Page(1, 40 * 256)
+    taken: dict[int, int] = {}
+    for _ in range(data.draw(st.integers(1, 40))):
+        if taken and data.draw(st.booleans()):
+            offset = data.draw(st.sampled_from(sorted(taken)))
+            page.give(offset, taken.pop(offset))
+        else:
+            capacity = 256 * data.draw(st.integers(1, 12))
+            best, number = page.fit(capacity)
+            fitting = [size for _, size in page.gaps if size >= capacity]
+            assert best == min(fitting, default=0)
+            assert (number >= 0) == bool(fitting)
+            if not fitting:
+                continue
+            offset = page.take(number, capacity)
+            assert offset not in taken
+            taken[offset] = capacity
+        free = [True] * units
+        for at, size in taken.items():
+            for k in range(at // 256, (at + size) // 256):
+                assert free[k]
+                free[k] = False
+        assert page.free == 256 * sum(free)
+        gaps, k = [], 0
+        while k < units:
+            run = k
+            while run < units and free[run]:
+                run += 1
+            if run > k:
+                gaps.append((k * 256, (run - k) * 256))
+            k = run + 1
+        assert page.gaps == gaps
+
+
+# -- figures and pools ----------------------------------------------------------------------------
 def test_figures_follow_what_is_held(fake: FakeDriver) -> None:
-    pool = BufferPool(fake)
-    a, b = pool.alloc(1000), pool.alloc(5000)
-    usage = pool.usage
-    assert (usage.in_use, usage.padding, usage.cached) == (6000, 24 + 120, 0)
-    assert usage.reserved == fake.stats.bytes_alive == 1024 + 5120
-    assert usage.allocations == 2
+    memory = DeviceMemory(fake)
+    a, b = memory.alloc(1000), memory.alloc(5000, label="b")
+    usage = memory.usage
+    assert (usage.in_use, usage.padding) == (6000, 24 + 120)
+    assert usage.reserved == fake.stats.bytes_alive == 64 * KIB  # one page has both
+    assert pool(memory, "tiny") == PoolUsage(
+        kind="tiny",
+        in_use=6000,
+        padding=144,
+        reserved=64 * KIB,
+        peak_in_use=6000,
+        peak_reserved=64 * KIB,
+        allocations=2,
+        pages=1,
+        peak_pages=1,
+        largest_page=64 * KIB,
+        largest_allocation=5000,
+    )
+    assert a.buffer == b.buffer and a.offset != b.offset
+    assert (b.size, b.capacity, b.label) == (5000, 5120, "b")
+    assert "5000 bytes b at" in repr(b)
     del a
-    usage = pool.usage
-    assert (usage.in_use, usage.cached, usage.peak_in_use) == (5000, 1024, 6000)
-    assert pool.release_cached() == 1024
-    assert pool.usage.reserved == fake.stats.bytes_alive == 5120
-    assert b.size == 5000 and b.capacity == 5120 and b.offset == 0
-    pool.close()
+    usage = memory.usage
+    assert (usage.in_use, usage.padding, usage.peak_in_use) == (5000, 120, 6000)
+    assert memory.release_unused() == 0  # b is still in the only page
     del b
-    assert pool.usage.in_use == 0
-    with pytest.raises(DriverError, match="closed pool"):
-        pool.alloc(4)
+    assert memory.release_unused() == 64 * KIB
+    usage = memory.usage
+    assert (usage.in_use, usage.reserved, usage.peak_in_use) == (0, 0, 6000)
+    assert usage.peak_reserved == fake.stats.peak_bytes == 64 * KIB
+    assert fake.stats.buffers_alive == 0
 
 
-def test_a_loop_gets_the_same_buffers_in_whatever_order_it_frees(fake: FakeDriver) -> None:
-    pool = BufferPool(fake)
+def test_sizes_and_purposes_have_pools_of_their_own(fake: FakeDriver) -> None:
+    memory = DeviceMemory(fake)
+    held = [memory.alloc(n) for n in (0, 4, TINY, TINY + 1, 3 * MIB)]
+    held += [memory.alloc(n, lasting=True) for n in (4, TINY, 3 * MIB)]
+    counts = {p.kind: p.allocations for p in memory.usage.pools}
+    assert counts == {"tiny": 3, "values": 2, "weights": 3, "scratch": 0, "driver": 0}
+    assert [a.lasting for a in held] == [False] * 5 + [True] * 3
+    pages = [{a.buffer for a in part} for part in (held[:3], held[3:5], held[5:])]
+    assert not (pages[0] & pages[1] or pages[0] & pages[2] or pages[1] & pages[2])
+    assert held[0].capacity == 256  # even nothing can be bound
+
+
+def test_buffers_that_are_no_pages_are_counted_as_the_drivers(fake: FakeDriver) -> None:
+    memory = DeviceMemory(fake)
+    other = fake.create_buffer(1 << 18, TENSOR_USAGE)
+    held = memory.alloc(100)
+    usage = memory.usage
+    assert usage.reserved == fake.stats.bytes_alive == (1 << 18) + 64 * KIB
+    assert pool(memory, "driver").reserved == 1 << 18
+    fake.destroy_buffer(other)
+    assert pool(memory, "driver").reserved == 0
+    assert memory.usage.peak_reserved == (1 << 18) + 64 * KIB
+    assert held.size == 100
+
+
+def test_scratch_counts_towards_the_peak_only_while_it_is_needed(fake: FakeDriver) -> None:
+    memory = DeviceMemory(fake)
+    held = memory.alloc(1000)
+    memory.require((300 * KIB, 5 * KIB))
+    usage = memory.usage
+    assert (usage.in_use, usage.peak_in_use) == (1000, 1000 + 305 * KIB)
+    assert usage.reserved == 64 * KIB + 305 * KIB == fake.stats.bytes_alive
+    scratch = pool(memory, "scratch")
+    assert (scratch.in_use, scratch.peak_in_use, scratch.reserved) == (0, 305 * KIB, 305 * KIB)
+    assert (scratch.pages, scratch.largest_page) == (2, 300 * KIB)
+    more = memory.alloc(4000)
+    memory.needed(305 * KIB)  # the same list again
+    assert memory.usage.peak_in_use == 5000 + 305 * KIB
+    assert held.size + more.size == memory.usage.in_use
+
+
+def test_a_loop_gets_the_same_places_in_whatever_order_it_frees(fake: FakeDriver) -> None:
+    """Equal places are what makes a list find its bind groups again."""
+    memory = DeviceMemory(fake)
+    kept = memory.alloc(2000)
     rng = random.Random(0)
+    sizes = [1000, 1000, 5000, 1000, 5000, 200 * KIB, 3 * MIB, 200 * KIB, 16 * KIB]
     seen = set()
     for _ in range(20):
-        held = [pool.alloc(size) for size in (1000, 1000, 5000, 1000, 5000)]
-        seen.add(tuple(allocation.buffer for allocation in held))
+        held = memory.alloc_all([Request(n) for n in sizes])
+        seen.add(tuple(a.place for a in held))
         while held:
             held.pop(rng.randrange(len(held)))
     assert len(seen) == 1
+    assert len(set(seen.pop())) == len(sizes)
+    assert kept.place == kept.page.place(kept.offset, kept.capacity)
 
 
-def test_ten_thousand_cycles(driver: Driver) -> None:
-    pool = BufferPool(driver)
-    rng = random.Random(1)
-    held = []
-    for _ in range(10_000):
-        held.append(pool.alloc(rng.randrange(1, 20_000)))
-        if len(held) > 20:
-            held.pop(rng.randrange(len(held)))
-    usage = pool.usage
-    assert usage.allocations == len(held) == 20
-    assert usage.in_use == sum(a.size for a in held)
-    assert usage.hits + usage.misses == 10_000
-    assert usage.misses < 300
-    assert usage.reserved == driver.stats.bytes_alive
-    assert len({a.buffer for a in held}) == 20
-    held.clear()
-    pool.release_cached()
-    assert driver.stats.buffers_alive == 0
-    assert pool.usage == usage._replace(in_use=0, padding=0, cached=0, reserved=0, allocations=0)
+def test_different_ranges_have_different_places(fake: FakeDriver) -> None:
+    memory = DeviceMemory(fake)
+    first = memory.alloc(1000)
+    place, where = first.place, (first.buffer, first.offset)
+    del first
+    again, larger = memory.alloc(900), None  # the same bytes are bound
+    assert (again.place, again.buffer, again.offset) == (place, *where)
+    del again
+    larger = memory.alloc(1100)
+    assert (larger.buffer, larger.offset) == where
+    assert larger.place != place
 
 
+def test_alloc_all_makes_pages_that_fit(fake: FakeDriver) -> None:
+    memory = DeviceMemory(fake)
+    sizes = [700 * KIB, 20 * KIB, 3 * MIB, 33 * KIB, 5 * MIB]
+    held = memory.alloc_all([Request(n) for n in sizes])
+    values = pool(memory, "values")
+    assert values.pages == 1
+    assert values.reserved == sum(a.capacity for a in held)
+    # Beside them, what fits in no gap gets a page that suits the work, not one of all of that.
+    other = memory.alloc(200 * KIB)
+    assert pool(memory, "values").reserved - values.reserved < 2 * MIB
+    both = memory.alloc_all([Request(8000), Request(8 * MIB, True), Request(9 * MIB, True)])
+    assert [pool(memory, kind).pages for kind in ("tiny", "values", "weights")] == [1, 2, 1]
+    assert pool(memory, "weights").reserved == 17 * MIB
+    assert len({a.place for a in (*held, other, *both)}) == 9
+
+
+def test_alloc_all_over_the_largest_page_takes_several(fake: FakeDriver) -> None:
+    memory = DeviceMemory(fake)
+    held = memory.alloc_all([Request(100 * MIB, True) for _ in range(3)])
+    weights = pool(memory, "weights")
+    assert len(held) == 3 and weights.pages == 3
+    assert weights.largest_page <= 128 * MIB  # a page of weights is bound as a whole
+    assert weights.reserved <= 1.3 * weights.in_use
+
+
+def test_a_failed_alloc_all_keeps_nothing() -> None:
+    memory = DeviceMemory(FakeDriver(memory=10 * MIB))
+    with pytest.raises(OutOfMemoryError):
+        memory.alloc_all([Request(3 * MIB), Request(4 * MIB, True), Request(5 * MIB)])
+    usage = memory.usage
+    assert usage.in_use == 0 and all(p.allocations == 0 for p in usage.pools)
+    assert memory.alloc(9 * MIB).size == 9 * MIB
+    with pytest.raises(LimitError):
+        memory.alloc_all([Request(1 * MIB), Request(1 << 30)])
+    assert memory.usage.in_use == 0
+
+
+def test_a_large_page_of_its_own_is_not_broken_up_for_a_small_value(fake: FakeDriver) -> None:
+    memory = DeviceMemory(fake)
+    kept = memory.alloc(2 * MIB)
+    large = memory.alloc(64 * MIB)
+    buffer = large.buffer
+    del large
+    small = memory.alloc(MIB)
+    assert small.buffer != buffer
+    assert memory.alloc(60 * MIB).buffer == buffer  # it was there for something of its size
+    memory.release_unused()
+    assert memory.usage.reserved < 6 * MIB
+    assert kept.size == 2 * MIB
+
+
+@pytest.mark.parametrize("lasting", [False, True])
+def test_small_work_reserves_little(fake: FakeDriver, lasting: bool) -> None:
+    """A few values do not take a page for thousands."""
+    memory = DeviceMemory(fake)
+    held = [memory.alloc(20 * KIB, lasting) for _ in range(4)]
+    assert memory.usage.reserved <= MIB
+    many = [memory.alloc(200 * KIB, lasting) for _ in range(400)]
+    usage = memory.usage
+    assert usage.reserved <= 1.15 * usage.in_use
+    assert len({a.buffer for a in many}) < 60
+    assert len(held) == 4
+
+
+# -- limits and life ------------------------------------------------------------------------------
 def test_over_limit_says_which_and_what_to_do(fake: FakeDriver) -> None:
-    pool = BufferPool(fake)
-    largest = pool.alloc(128 << 20)
-    assert largest.capacity == 128 << 20
+    memory = DeviceMemory(fake)
+    largest = memory.alloc(128 * MIB)
+    assert largest.capacity == 128 * MIB
     with pytest.raises(LimitError) as caught:
-        pool.alloc((128 << 20) + 1)
+        memory.alloc((128 * MIB) + 1)
     for part in ("maxStorageBufferBindingSize", "134217729", "134217728", "adapter", "split"):
         assert part in str(caught.value)
-    small = BufferPool(FakeDriver({"maxBufferSize": 1000}))
+    small = DeviceMemory(FakeDriver({"maxBufferSize": 1000}))
     assert small.alloc(900).capacity == 1000
     with pytest.raises(LimitError, match="maxBufferSize of 1000"):
         small.alloc(1004)
     with pytest.raises(DriverError, match="-1 bytes"):
-        pool.alloc(-1)
+        memory.alloc(-1)
+    assert memory.usage.in_use == 128 * MIB
 
 
-def test_a_full_device_gets_its_cache_back_first() -> None:
-    fake = FakeDriver(memory=10 << 10)
-    pool = BufferPool(fake)
-    forgotten: list[list[int]] = []
-    pool.on_destroy(forgotten.append)
-    small = [pool.alloc(1024) for _ in range(8)]
-    buffers = sorted(a.buffer for a in small)
-    small.clear()
-    big = pool.alloc(8 << 10)
-    assert sorted(forgotten[0]) == buffers
-    assert fake.stats.buffers_alive == 1
-    with pytest.raises(OutOfMemoryError, match="8192 bytes are held in 1 allocations"):
-        pool.alloc(4 << 10)
-    del big
-    pool.alloc(4 << 10)
+def test_closed(fake: FakeDriver) -> None:
+    memory = DeviceMemory(fake)
+    held, gone = memory.alloc(1000), memory.alloc(5 * MIB)
+    del gone
+    memory.close()
+    memory.close()
+    assert memory.usage.reserved == 64 * KIB  # held is still there
+    with pytest.raises(DriverError, match="closed"):
+        memory.alloc(4)
+    assert held.size == 1000
+    del held
+    assert memory.usage.in_use == 0
 
 
+def test_a_lost_device_says_so(fake: FakeDriver) -> None:
+    memory = DeviceMemory(fake)
+    held = memory.alloc(1000)
+    fake.lose("unplugged")
+    with pytest.raises(DeviceLostError, match="unplugged"):
+        memory.alloc(5 * MIB)
+    with pytest.raises(DeviceLostError, match="unplugged"):
+        memory.require((4096,))
+    del held
+    assert memory.usage.in_use == 0
+    memory.close()
+
+
+# -- dying in other places ------------------------------------------------------------------------
 def test_freed_from_another_thread_and_from_a_cycle(fake: FakeDriver) -> None:
-    pool = BufferPool(fake)
-    held = [pool.alloc(256) for _ in range(100)]
+    memory = DeviceMemory(fake)
+    held = [memory.alloc(256) for _ in range(100)]
     threads = [threading.Thread(target=lambda: [held.pop() for _ in range(25)]) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    cycle: list[object] = [pool.alloc(256)]
+    cycle: list[object] = [memory.alloc(256)]
     cycle.append(cycle)
     del cycle
     gc.collect()
-    assert pool.usage.allocations == 0
-    assert pool.usage.cached == 100 * 256
+    assert memory.usage.in_use == 0
+    assert pool(memory, "tiny").allocations == 0
+    assert memory.release_unused() == 64 * KIB
+
+
+def test_freed_by_the_collector_in_the_middle_of_an_allocation(fake: FakeDriver) -> None:
+    """The collector may run anywhere, also inside the pool's own code."""
+    memory = DeviceMemory(fake)
+    before = gc.get_threshold()
+    gc.set_threshold(1)
+    try:
+        for _ in range(300):
+            cycle: list[object] = [memory.alloc(300), memory.alloc(20 * KIB)]
+            cycle.append(cycle)
+            del cycle
+            memory.cleanup()
+    finally:
+        gc.set_threshold(*before)
+    gc.collect()
+    assert memory.usage.in_use == 0
+    assert memory.usage.reserved < 4 * MIB
+
+
+def test_what_dies_while_it_is_moved_is_given_back_at_its_new_place() -> None:
+    """Another thread drops an allocation; its finaliser has left its note, and the clean-up still
+    reaches it through a weak reference."""
+    fake = Watched()
+    memory = DeviceMemory(fake)
+    held = [memory.alloc(256 * KIB) for _ in range(8)]
+    for k, allocation in enumerate(held):
+        write(fake, allocation, k)
+    first, victim, *others = held[0], held[1], held[4], held[5]
+    old = victim.page
+    assert first.page is old is not others[0].page is others[1].page
+
+    def dies() -> None:
+        fake.on_copy = lambda: None  # type: ignore[method-assign]
+        victim.__del__()
+
+    fake.on_copy = dies  # type: ignore[method-assign]
+    del held, allocation
+    memory.cleanup()
+    assert victim.page is not old  # it was moved nevertheless
+    assert memory.usage.in_use == 3 * 256 * KIB
+    filler = [memory.alloc(256 * KIB) for _ in range(5)]
+    for k, allocation in enumerate(filler):
+        write(fake, allocation, 10 + k)
+    for k, allocation in zip((0, 4, 5), (first, *others), strict=True):
+        assert read(fake, allocation) == pattern(k, 256 * KIB)
+    assert memory.usage.in_use == 8 * 256 * KIB
+
+
+def test_threads_that_free_while_memory_is_moved(fake: FakeDriver) -> None:
+    memory = DeviceMemory(fake)
+    bag: list[Allocation] = []
+    done = threading.Event()
+
+    def drops(seed: int) -> None:
+        rng = random.Random(seed)
+        while not done.is_set():
+            with contextlib.suppress(IndexError):
+                bag.pop(rng.randrange(len(bag) or 1))
+
+    threads = [threading.Thread(target=drops, args=(seed,)) for seed in range(2)]
+    rng = random.Random(5)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for _ in range(60):
+            for _ in range(60):
+                bag.append(memory.alloc(rng.choice((300, 5000, 17 * KIB, 300 * KIB))))
+            memory.cleanup()
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join()
+        sys.setswitchinterval(interval)
+    bag.clear()
+    assert memory.usage.in_use == 0
+    memory.release_unused()
+    assert fake.stats.buffers_alive == 0
+
+
+# -- a full device --------------------------------------------------------------------------------
+def test_a_full_device_gets_its_unused_pages_back_first() -> None:
+    fake = FakeDriver(memory=32 * MIB)
+    memory = DeviceMemory(fake)
+    forgotten: list[int] = []
+    memory.on_destroy(forgotten.append)
+    unused, used = memory.alloc(2 * MIB), memory.alloc(28 * MIB)
+    buffer = unused.buffer
+    del unused
+    created = fake._next_handle
+    # A page for it would have an eighth of what is in use: refused, then one of just its size.
+    more = memory.alloc(3 * MIB)
+    assert forgotten == [buffer]
+    assert fake._next_handle == created + 1
+    assert more.buffer != used.buffer
+    assert memory.usage.reserved == 31 * MIB
+
+
+def test_scratch_pages_go_before_a_value_is_refused() -> None:
+    fake = FakeDriver(memory=16 * MIB)
+    memory = DeviceMemory(fake)
+    (buffer,) = memory.require((10 * MIB,))
+    forgotten: list[int] = []
+    memory.on_destroy(forgotten.append)
+    assert memory.alloc(12 * MIB).size == 12 * MIB
+    assert forgotten == [buffer]
+
+
+def test_values_are_moved_together_before_one_is_refused() -> None:
+    fake = FakeDriver(memory=8 * MIB)
+    memory = DeviceMemory(fake)
+    held = [memory.alloc(512 * KIB) for _ in range(16)]
+    assert memory.usage.reserved == 8 * MIB
+    for k, allocation in enumerate(held):
+        write(fake, allocation, k)
+    del held[::2]  # half of every page
+    large = memory.alloc(4 * MIB)
+    write(fake, large, 99)
+    for k, allocation in enumerate(held):
+        assert read(fake, allocation) == pattern(2 * k + 1, 512 * KIB)
+    assert read(fake, large) == pattern(99, 4 * MIB)
+    assert fake.stats.bytes_alive == 8 * MIB
+    del large, held, allocation
+    assert memory.release_unused() == 8 * MIB
+
+
+def test_out_of_memory_says_who_has_it_and_the_device_stays_usable() -> None:
+    fake = FakeDriver(memory=40 * MIB)
+    memory = DeviceMemory(fake)
+    sizes = [1, 9, 2, 8, 3, 7]
+    held = [memory.alloc(n * MIB, label=f"float32[{n}, 512, 512]") for n in sizes]
+    for k, allocation in enumerate(held):
+        write(fake, allocation, k)
+    with pytest.raises(OutOfMemoryError) as caught:
+        memory.alloc(16 * MIB, label="float32[16, 512, 512]")
+    text = str(caught.value)
+    assert f"no memory for {16 * MIB} bytes for float32[16, 512, 512]" in text
+    assert f"{30 * MIB} bytes are in use by 6 values" in text
+    largest = [f"{n * MIB} float32[{n}, 512, 512]" for n in (9, 8, 7, 3, 2)]
+    assert ", ".join(largest) in text  # the largest first, five of them
+    assert "float32[1, 512, 512]" not in text
+    assert "checkpoint" in text and "\n" not in text
+    assert memory.usage.in_use == 30 * MIB
+    for k, allocation in enumerate(held):
+        assert read(fake, allocation) == pattern(k, sizes[k] * MIB)
+    assert memory.alloc(5 * MIB).size == 5 * MIB
+    del held[1]
+    assert memory.alloc(16 * MIB).size == 16 * MIB
+
+
+def test_a_budget_is_kept_as_if_the_device_had_no_more(fake: FakeDriver) -> None:
+    other = fake.create_buffer(MIB, TENSOR_USAGE)  # counts too
+    memory = DeviceMemory(fake, budget=8 * MIB)
+    held = memory.alloc(5 * MIB)
+    with pytest.raises(OutOfMemoryError, match=f"over the budget of {8 * MIB}"):
+        memory.alloc(3 * MIB)
+    with pytest.raises(OutOfMemoryError, match="budget"):
+        memory.require((3 * MIB,))
+    with pytest.raises(OutOfMemoryError, match="budget"):
+        memory.buffer(3 * MIB, TENSOR_USAGE)
+    assert memory.alloc(2 * MIB).size == 2 * MIB
+    fake.destroy_buffer(other)
+    assert memory.alloc(3 * MIB).size == 3 * MIB
+    fake.destroy_buffer(memory.buffer(3 * MIB, TENSOR_USAGE))  # an unused page goes for it
+    assert memory.usage.peak_reserved <= 8 * MIB
+    assert held.size == 5 * MIB
+
+
+def test_scratch_that_does_not_fit_is_refused_and_less_is_not() -> None:
+    fake = FakeDriver(memory=10 * MIB)
+    memory = DeviceMemory(fake)
+    held = memory.alloc(4 * MIB)
+    memory.require((3 * MIB,))
+    with pytest.raises(OutOfMemoryError, match=f"no memory for {8 * MIB} bytes for scratch"):
+        memory.require((4 * MIB, 4 * MIB))
+    memory.require((5 * MIB,))
+    assert memory.usage.peak_reserved <= 10 * MIB
+    assert held.size == 4 * MIB
+
+
+def test_a_page_is_given_back_before_reserved_passes_what_work_ever_needed(
+    fake: FakeDriver,
+) -> None:
+    memory = DeviceMemory(fake)
+    for size in (40 * MIB, 48 * MIB, 52 * MIB, 60 * MIB, 10 * MIB, 64 * MIB):
+        held = memory.alloc(size)
+        usage = memory.usage
+        assert usage.reserved <= 1.125 * usage.peak_in_use
+        del held
+    assert memory.usage.peak_reserved <= 1.125 * 64 * MIB
+
+
+@pytest.mark.parametrize("kind", ["uniform", "log-uniform"])
+@pytest.mark.parametrize("live", [1, 8])
+def test_thousand_cycles_of_random_sizes(fake: FakeDriver, kind: str, live: int) -> None:
+    memory = DeviceMemory(fake)
+    largest = 64 * MIB
+    for seed in range(3):
+        rng = random.Random(seed)
+        held: list[Allocation] = []
+        for _ in range(1000):
+            while len(held) >= live:
+                held.pop(rng.randrange(len(held)))
+            if kind == "uniform":
+                size = rng.randint(8, largest)
+            else:
+                size = int(8 * (largest / 8) ** rng.random())
+            held.append(memory.alloc(size))
+        usage = memory.usage
+        assert usage.in_use == sum(a.size for a in held)
+        assert usage.reserved <= 1.3 * usage.peak_in_use
+        assert usage.peak_reserved <= 1.3 * usage.peak_in_use
+        del held
+        # And nothing is left to grow from one thousand to the next.
+        assert memory.usage.reserved <= 1.125 * usage.peak_in_use or memory.usage.in_use == 0
+    memory.release_unused()
+    assert fake.stats.buffers_alive == 0
+
+
+# -- moving together ------------------------------------------------------------------------------
+@pytest.mark.parametrize("seed", range(3))
+def test_cleanup_of_memory_in_fragments(fake: FakeDriver, seed: int) -> None:
+    """Long-lived values of mixed sizes between short-lived ones: a few of each page stay."""
+    memory = DeviceMemory(fake)
+    rng = random.Random(seed)
+    stay: list[tuple[Allocation, int]] = []
+    go: list[Allocation] = []
+    for number in range(600):
+        size = int(8 * (MIB / 8) ** rng.random())
+        allocation = memory.alloc(size, lasting=number % 5 == 0)
+        if rng.random() < 0.2:
+            write(fake, allocation, number)
+            stay.append((allocation, zlib.crc32(pattern(number, size))))
+        else:
+            go.append(allocation)
+    del allocation
+    memory.require((5 * MIB,))
+    before = memory.usage
+    del go
+    assert memory.usage.reserved == before.reserved > 2 * memory.usage.in_use
+    freed = memory.cleanup()
+    usage = memory.usage
+    assert freed == before.reserved - usage.reserved
+    assert usage.reserved == fake.stats.bytes_alive <= 1.15 * usage.in_use
+    assert usage.in_use == sum(a.size for a, _ in stay)
+    for allocation, checksum in stay:
+        assert zlib.crc32(read(fake, allocation)) == checksum
+    assert memory.cleanup() == 0  # nothing left to do
+    del stay, allocation
+    assert memory.cleanup() == usage.reserved
+    assert fake.stats.buffers_alive == 0
+
+
+def test_cleanup_without_room_for_a_new_page_keeps_everything() -> None:
+    fake = FakeDriver(memory=8 * MIB)
+    memory = DeviceMemory(fake)
+    held = memory.alloc_all([Request(512 * KIB) for _ in range(16)])
+    for k, allocation in enumerate(held):
+        write(fake, allocation, k)
+    del held[1::4]  # one page with holes; there is no room for another beside it
+    memory.cleanup()
+    kept = [k for k in range(16) if k % 4 != 1]
+    for k, allocation in zip(kept, held, strict=True):
+        assert read(fake, allocation) == pattern(k, 512 * KIB)
+    assert memory.usage.in_use == 12 * 512 * KIB
+    assert len([memory.alloc(512 * KIB) for _ in range(4)]) == 4  # the holes can be used
+
+
+def test_cleanup_moves_no_more_than_it_must(fake: FakeDriver) -> None:
+    """Full pages stay where they are, and so do places and bind groups in them."""
+    memory = DeviceMemory(fake)
+    full = [memory.alloc(2 * MIB) for _ in range(4)]
+    holes = memory.alloc_all([Request(MIB) for _ in range(8)])
+    places = [a.place for a in full]
+    del holes[1::2]
+    memory.cleanup()
+    assert [a.place for a in full] == places
+    assert memory.usage.reserved == 12 * MIB
+
+
+# -- memory on paper ------------------------------------------------------------------------------
+def rehearse(memory: DeviceMemory, fake: FakeDriver, ring: int = 0) -> Rehearsal:
+    return Rehearsal(memory, fake.stats.bytes_alive, ring, ring_size)
+
+
+def work(memory: DeviceMemory, seed: int) -> list[Allocation]:
+    """Requests of a piece of work, the same for the same seed; what is still held at its end."""
+    rng = random.Random(seed)
+    held: list[Allocation] = []
+    for _ in range(60):
+        sizes = [int(8 * (MIB / 2) ** rng.random()) for _ in range(rng.randint(1, 5))]
+        held += memory.alloc_all([Request(n, rng.random() < 0.3) for n in sizes])
+        memory.require([4 * rng.randint(1, 300 * KIB) for _ in range(rng.randint(0, 2))])
+        while len(held) > 12:
+            held.pop(rng.randrange(len(held)))
+    return held
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("earlier", [False, True])
+def test_a_rehearsal_counts_what_the_same_work_then_takes(
+    fake: FakeDriver, seed: int, earlier: bool
+) -> None:
+    memory = DeviceMemory(fake)
+    kept = work(memory, 7) if earlier else []
+    if earlier:
+        memory.cleanup()  # peaks of before are not the rehearsal's
+    before = memory.usage, fake.stats, fake._next_handle
+    paper = rehearse(memory, fake)
+    held = work(paper, seed)
+    assert (memory.usage, fake.stats, fake._next_handle) == before  # nothing was made
+    expected = paper.usage
+    assert expected.in_use == sum(a.size for a in (*kept, *held))
+    real = work(memory, seed)
+    usage = memory.usage
+    assert (usage.in_use, usage.padding) == (expected.in_use, expected.padding)
+    assert [(p.kind, p.in_use, p.allocations) for p in usage.pools] == [
+        (p.kind, p.in_use, p.allocations) for p in expected.pools
+    ]
+    if not earlier:
+        assert usage == expected
+    else:
+        # Earlier peaks let pages stay longer.
+        assert usage.reserved == pytest.approx(expected.reserved, rel=0.15)
+    assert len(real) == len(held)
+    del held, real
+    assert paper.usage.in_use == memory.usage.in_use == sum(a.size for a in kept)
+
+
+def test_a_rehearsal_lays_out_the_real_thing(fake: FakeDriver) -> None:
+    memory = DeviceMemory(fake)
+    paper = rehearse(memory, fake)
+    sizes = [(n, lasting) for n in (300, 40 * KIB, 900 * KIB, MIB) for lasting in (False, True)]
+    held = [paper.alloc(n, lasting) for n, lasting in sizes for _ in range(6)]
+    paper.require((5 * MIB, 3 * MIB))
+    paper.require((2 * MIB, 4 * MIB))
+    layout = paper.layout()
+    assert layout == Layout(*(p.peak_reserved for p in paper.usage.pools[:3]), (5 * MIB, 4 * MIB))
+    memory.install(layout)
+    assert fake.stats.buffers_alive == 0
+    real = [memory.alloc(n, lasting) for n, lasting in sizes for _ in range(6)]
+    memory.require((100, 200))
+    usage = {p.kind: p for p in memory.usage.pools}
+    assert [usage[kind].pages for kind in ("tiny", "values", "weights")] == [1, 1, 1]
+    assert [usage[kind].reserved for kind in ("tiny", "values", "weights")] == list(layout[:3])
+    assert usage["scratch"].reserved == 9 * MIB  # once, not step by step
+    buffers = list(memory.scratch.buffers)
+    assert memory.require((5 * MIB, 4 * MIB)) == buffers
+    assert len(held) == len(real)
+
+
+def test_a_rehearsal_of_too_much_does_not_refuse_less_afterwards() -> None:
+    """One asks on paper how much fits; what is too much is laid out, then less is done."""
+    fake = FakeDriver(memory=20 * MIB)
+    memory = DeviceMemory(fake)
+    paper = rehearse(memory, fake)
+    paper.alloc_all([Request(8 * MIB), Request(50 * MIB), Request(30 * MIB, True)])
+    paper.require((100 * MIB,))
+    assert paper.usage.peak_reserved > 180 * MIB
+    memory.install(paper.layout())
+    assert memory.require((4 * MIB,))
+    held = memory.alloc_all([Request(6 * MIB), Request(6 * MIB, True), Request(100)])
+    assert memory.usage.in_use == sum(a.size for a in held)
+
+
+def test_a_rehearsal_counts_the_ring_of_parameters(fake: FakeDriver) -> None:
+    memory = DeviceMemory(fake)
+    fake.create_buffer(1 << 18, TENSOR_USAGE)  # stands for the ring
+    paper = rehearse(memory, fake, ring=1 << 18)
+    paper.run((MIB,), 1000)
+    assert paper.usage.reserved == (1 << 18) + MIB
+    paper.run((), (1 << 18) + 256)
+    usage = paper.usage
+    assert usage.reserved == (1 << 19) + MIB
+    assert usage.peak_reserved == (1 << 19) + (1 << 18) + MIB  # both rings for a moment
+    assert usage.pools[-1].kind == "driver" and usage.pools[-1].reserved == 1 << 19
+
+
+# -- how much work it is --------------------------------------------------------------------------
+def test_ten_thousand_cycles_make_few_buffers(driver: Driver) -> None:
+    memory = DeviceMemory(driver)
+    rng = random.Random(1)
+    held: list[Allocation] = []
+    before = driver.stats.buffers_alive
+    made: set[int] = set()
+    for _ in range(10_000):
+        held.append(memory.alloc(rng.randrange(1, 20_000)))
+        made.add(held[-1].buffer)
+        if len(held) > 20:
+            held.pop(rng.randrange(len(held)))
+    usage = memory.usage
+    assert usage.in_use == sum(a.size for a in held)
+    assert len({(a.buffer, a.offset) for a in held}) == len(held) == 20
+    assert len(made) <= 30
+    held.clear()
+    memory.release_unused()
+    assert driver.stats.buffers_alive == before
+    assert memory.usage.in_use == 0

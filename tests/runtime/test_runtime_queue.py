@@ -13,10 +13,21 @@ import pytest
 from wgburn_runtime.driver import Driver, ProgramSource
 from wgburn_runtime.errors import DriverError, LimitError, OutOfMemoryError, ProgramError
 from wgburn_runtime.fake import FakeDriver, MirrorDriver
-from wgburn_runtime.pool import Allocation
-from wgburn_runtime.queue import FIRST_RING_BYTES, UPLOAD_PIECE, Launch, LaunchList, Prepared, Queue
+from wgburn_runtime.memory import Request
+from wgburn_runtime.pages import Allocation
+from wgburn_runtime.queue import (
+    FIRST_RING_BYTES,
+    UPLOAD_PIECE,
+    Launch,
+    LaunchList,
+    Prepared,
+    Queue,
+    Scratch,
+    Window,
+)
 
 N = 1000
+KIB, MIB = 1 << 10, 1 << 20
 
 
 def blocks(*scales: float) -> bytes:
@@ -192,13 +203,15 @@ def test_destroyed_buffers_take_their_bind_groups_along(
     queue = Queue(driver)
     ready = prepared(queue, chain(programs["step"], 2, slots=2))
     kept = zeros(queue)
-    queue.execute(ready, [kept, zeros(queue)], blocks(1.0, 1.0))
+    queue.execute(ready, [kept, queue.alloc(2 * MIB)], blocks(1.0, 1.0))
     assert driver.stats.bind_groups_alive == 2
-    assert queue.pool.release_cached() == 4096
+    assert queue.memory.release_unused() == 2 * MIB
     assert driver.stats.bind_groups_alive == 0
-    queue.execute(ready, [kept, zeros(queue)], blocks(1.0, 1.0))
+    queue.execute(ready, [kept, queue.alloc(2 * MIB)], blocks(1.0, 1.0))
     driver.run_sync(queue.synchronize())
     assert queue.counters.misses == 2
+    if not isinstance(driver, FakeDriver):
+        np.testing.assert_array_equal(floats(queue, kept), np.full(N, 2, "f4"))
 
 
 def test_a_dropped_list_gives_its_bind_groups_back(
@@ -224,14 +237,14 @@ def test_a_dropped_list_gives_its_bind_groups_back(
 def test_out_of_memory_in_the_middle_of_a_loop_recovers(
     programs: dict[str, ProgramSource],
 ) -> None:
-    fake = FakeDriver(memory=FIRST_RING_BYTES + (40 << 10))
+    fake = FakeDriver(memory=FIRST_RING_BYTES + 10 * MIB)
     queue = Queue(fake)
     ready = prepared(queue, chain(programs["step"], 1))
-    for size in (16 << 10, 20 << 10, 24 << 10, 28 << 10):  # would need 88 KiB if all were kept
-        queue.execute(ready, [queue.alloc(size)], blocks(1.0))
-    held = queue.alloc(32 << 10)
-    with pytest.raises(OutOfMemoryError, match="32768 bytes are held"):
-        queue.alloc(16 << 10)
+    for size in (4, 5, 6, 7):  # would need 22 MiB if all were kept
+        queue.execute(ready, [queue.alloc(size * MIB)], blocks(1.0))
+    held = queue.alloc(8 * MIB)
+    with pytest.raises(OutOfMemoryError, match=f"{8 * MIB} bytes are in use by 1 values"):
+        queue.alloc(4 * MIB)
     queue.execute(ready, [held], blocks(1.0))
 
 
@@ -244,7 +257,7 @@ def test_lists_are_checked_when_prepared(
     for launch, error, complaint in [
         (good._replace(grid=(1, 65536, 1)), LimitError, "'step', grid .1, 65536, 1."),
         (good._replace(slots=(0, 1)), DriverError, "2 slots for access 'w'"),
-        (good._replace(slots=(-1,)), DriverError, "negative slot"),
+        (good._replace(slots=(-1,)), DriverError, "names no region"),
         (good._replace(params_offset=16), DriverError, "multiples of 256"),
         (good._replace(params_offset=256), DriverError, "16 bytes at 256 of 256"),
     ]:
@@ -265,7 +278,7 @@ def test_a_refused_bind_group_leaves_nothing_behind(
     driver: Driver, programs: dict[str, ProgramSource]
 ) -> None:
     queue = Queue(driver)
-    x, dead = zeros(queue), queue.alloc(256)
+    x, dead = zeros(queue), queue.alloc(MIB)
     ready = prepared(queue, chain(programs["step"], 2, slots=2))
     driver.destroy_buffer(dead.buffer)
     with pytest.raises(DriverError, match="no buffer"):
@@ -281,8 +294,18 @@ def test_what_chrome_refuses_fails_at_home(
     queue = Queue(mirror)
     x = zeros(queue)
     list_ = LaunchList((programs["add"],), (Launch(0, (0, 0, 0), (16, 1, 1), 0),), 256, "x = x + x")
-    with pytest.raises(DriverError, match=r"'add': buffer .* read-only at binding 0"):
+    with pytest.raises(DriverError, match="'add': writable storage buffer binding aliasing"):
         queue.execute(prepared(queue, list_), [x], blocks(1.0))
+    reading = programs["step"]._replace(
+        name="reading",
+        wgsl=programs["add"].wgsl.replace("read_write> a", "read> a"),
+        access="rww",
+    )
+    list_ = LaunchList((reading,), (Launch(0, (0, 1, 2), (16, 1, 1), 0),), 256, "two modes")
+    y, z = zeros(queue), zeros(queue)
+    assert x.buffer == y.buffer == z.buffer  # of one page, so one mode
+    with pytest.raises(DriverError, match=r"'reading': buffer .* read-only at binding 0"):
+        queue.execute(prepared(queue, list_), [x, y, z], blocks(1.0))
     assert mirror.stats.dispatches == 0
 
 
@@ -342,3 +365,231 @@ def test_mirror_maps_handles_of_a_driver_that_counts_differently(
     assert mirror.info.limits["maxStorageBuffersPerShaderStage"] == 8
     mirror.close()
     assert real.lost
+
+
+# -- regions --------------------------------------------------------------------------------------
+def sums(program: ProgramSource, count: int, at: int = 0) -> LaunchList:
+    """Slot 2 becomes a + 2 b + 2 b ... (`count` launches), over scratch memory that alternates."""
+    regions = (Scratch(0, at, N * 4), Scratch(1, 0, N * 4))
+    launches = []
+    source = 0
+    for k in range(count):
+        target = 2 if k == count - 1 else -1 - k % 2
+        launches.append(Launch(0, (source, 1, target), (16, 1, 1), 256 * k))
+        source = target
+    pages = (at + N * 4, N * 4)
+    return LaunchList((program,), tuple(launches), 256 * count, "sums", regions, pages)
+
+
+def test_values_that_live_only_in_a_list_lie_in_scratch_pages(
+    mirror: MirrorDriver, programs: dict[str, ProgramSource]
+) -> None:
+    queue = Queue(mirror)
+    a, b, c = zeros(queue), zeros(queue), zeros(queue)
+    queue.upload(a, np.arange(N, dtype="f4").data)
+    queue.upload(b, np.ones(N, "f4").data)
+    ready = prepared(queue, sums(programs["add"], 5, 512))
+    queue.execute(ready, [a, b, c], blocks(*[2.0] * 5))
+    np.testing.assert_array_equal(floats(queue, c), np.arange(N) + 10)
+    usage = queue.memory.usage
+    assert usage.in_use == 3 * N * 4
+    assert usage.peak_in_use == 5 * N * 4 + 512
+    assert usage.pools[3].kind == "scratch" and usage.pools[3].pages == 2
+
+
+def test_scratch_pages_grow_and_tables_are_built_again(
+    driver: Driver, programs: dict[str, ProgramSource]
+) -> None:
+    queue = Queue(driver)
+    a, b, c, d = zeros(queue), zeros(queue), zeros(queue), zeros(queue)
+    queue.upload(b, np.ones(N, "f4").data)
+    small = prepared(queue, sums(programs["add"], 3))
+    queue.execute(small, [a, b, c], blocks(*[1.0] * 3))
+    first = list(queue.memory.scratch.buffers)
+    large = prepared(queue, sums(programs["add"], 4, 64 * KIB))
+    queue.execute(large, [a, b, d], blocks(*[1.0] * 4))
+    second = list(queue.memory.scratch.buffers)
+    assert second[0] != first[0] and second[1] == first[1]  # page 1 was large enough
+    assert queue.counters.misses == 2
+    queue.execute(small, [a, b, c], blocks(*[2.0] * 3))  # its table named the page that went
+    assert queue.counters.misses == 3
+    made, misses = queue.counters.bind_groups_created, queue.counters.misses
+    for _ in range(5):
+        queue.execute(large, [a, b, d], blocks(*[1.0] * 4))
+        queue.execute(small, [a, b, c], blocks(*[2.0] * 3))
+    assert queue.memory.scratch.buffers == second
+    assert queue.counters.bind_groups_created == made
+    assert queue.counters.misses == misses
+    if not isinstance(driver, FakeDriver):
+        np.testing.assert_array_equal(floats(queue, c), np.full(N, 6, "f4"))
+        np.testing.assert_array_equal(floats(queue, d), np.full(N, 4, "f4"))
+
+
+def test_scratch_pages_that_were_given_back_are_made_again(
+    driver: Driver, programs: dict[str, ProgramSource]
+) -> None:
+    queue = Queue(driver)
+    a, b, c = zeros(queue), zeros(queue), zeros(queue)
+    queue.upload(b, np.ones(N, "f4").data)
+    ready = prepared(queue, sums(programs["add"], 4))
+    for k in range(3):
+        queue.execute(ready, [a, b, c], blocks(*[1.0 + k] * 4))
+        assert queue.memory.release_unused() == 2 * N * 4
+        assert driver.stats.bind_groups_alive == 0
+    assert queue.counters.misses == 3
+    if not isinstance(driver, FakeDriver):
+        np.testing.assert_array_equal(floats(queue, c), np.full(N, 12, "f4"))
+
+
+#: z = page[at ...] - 2 page[to ...]: two values of one page, found by parameters.
+FROM_PAGE = ProgramSource(
+    name="from_page",
+    wgsl="""
+struct Params { n: u32, at: u32, to: u32, pad: u32 };
+@group(0) @binding(0) var<storage, read> page: array<f32>;
+@group(0) @binding(1) var<storage, read_write> z: array<f32>;
+@group(0) @binding(2) var<uniform> p: Params;
+@compute @workgroup_size(64)
+fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    if (id.x < p.n) { z[id.x] = page[p.at + id.x] - 2.0 * page[p.to + id.x]; }
+}
+""",
+    access="rw",
+    params_bytes=16,
+    workgroup=(64, 1, 1),
+)
+
+
+def places_of(*allocations: Allocation) -> bytes:
+    return struct.pack("<4I", N, *(a.offset // 4 for a in allocations), 0).ljust(256, b"\0")
+
+
+def test_a_window_is_the_whole_page_of_a_slot(mirror: MirrorDriver) -> None:
+    queue = Queue(mirror)
+    weights = queue.alloc_all([Request(N * 4, True) for _ in range(300)])  # more than a page grows
+    for k, weight in enumerate(weights):
+        queue.upload(weight, np.full(N, k + 1, "f4").data)
+    page = weights[-1].page
+    pair = [w for w in weights if w.page is page][-2:]
+    numbers = [weights.index(w) + 1 for w in pair]
+    result = queue.alloc(N * 4)
+    list_ = LaunchList(
+        (FROM_PAGE,), (Launch(0, (-1, 2), (16, 1, 1), 0),), 256, "window", (Window(1),)
+    )
+    ready = prepared(queue, list_)
+    queue.execute(ready, [*pair, result], places_of(*pair))
+    expected = np.full(N, numbers[0] - 2 * numbers[1], "f4")
+    np.testing.assert_array_equal(floats(queue, result), expected)
+    # The same after all of it has moved to another page.
+    del weights, weight
+    assert queue.memory.cleanup() > 0
+    assert pair[0].page is pair[1].page is not page
+    queue.upload(result, bytes(N * 4))
+    queue.execute(ready, [*pair, result], places_of(*pair))
+    np.testing.assert_array_equal(floats(queue, result), expected)
+    assert queue.counters.misses == 2
+
+
+def test_a_window_of_a_slot_that_is_missing_is_refused(fake: FakeDriver) -> None:
+    queue = Queue(fake)
+    list_ = LaunchList(
+        (FROM_PAGE,), (Launch(0, (-1, 0), (16, 1, 1), 0),), 256, "window", (Window(1),)
+    )
+    with pytest.raises(DriverError, match="1 allocations for 2 slots"):
+        queue.execute(prepared(queue, list_), [queue.alloc(N * 4)], bytes(256))
+
+
+# -- memory that moves ----------------------------------------------------------------------------
+def in_fragments(queue: Queue) -> list[Allocation]:
+    """Half of the values of eight pages, each with its number (from 1) as its first N floats."""
+    held = [queue.alloc(512 * KIB) for _ in range(16)]
+    for k, alloc in enumerate(held):
+        queue.upload(alloc, np.full(N, k + 1, "f4").data)
+    return held[::2]
+
+
+def test_lists_find_values_that_a_cleanup_moved(
+    driver: Driver, programs: dict[str, ProgramSource]
+) -> None:
+    queue = Queue(driver)
+    held = in_fragments(queue)
+    ready = prepared(queue, chain(programs["step"], 8, slots=8))
+    queue.execute(ready, held, blocks(*[1.0] * 8))
+    before = [a.place for a in held]
+    assert driver.stats.bind_groups_alive == 8
+    assert queue.memory.cleanup() == 4 * MIB
+    assert sum(a.place != place for a, place in zip(held, before, strict=True)) >= 4
+    queue.execute(ready, held, blocks(*[1.0] * 8))
+    assert queue.counters.misses == 2
+    assert driver.stats.bind_groups_alive == 8  # those of the old places are gone
+    made = queue.counters.bind_groups_created
+    queue.execute(ready, held, blocks(*[1.0] * 8))
+    assert queue.counters.bind_groups_created == made
+    if not isinstance(driver, FakeDriver):
+        for k, alloc in enumerate(held):
+            np.testing.assert_array_equal(floats(queue, alloc), np.full(N, 2 * k + 4, "f4"))
+
+
+def test_values_that_move_to_make_room_for_scratch_are_bound_where_they_are(
+    mirror: MirrorDriver, programs: dict[str, ProgramSource]
+) -> None:
+    queue = Queue(mirror, budget=8 * MIB + FIRST_RING_BYTES + 64 * KIB)
+    result = queue.alloc(N * 4)
+    held = in_fragments(queue)
+    list_ = sums(programs["add"], 3, 2 * MIB)
+    before = [a.place for a in held]
+    queue.execute(prepared(queue, list_), [held[0], held[1], result], blocks(*[1.0] * 3))
+    assert [a.place for a in held] != before
+    np.testing.assert_array_equal(floats(queue, result), np.full(N, 1 + 3 * 3, "f4"))
+    for k, alloc in enumerate(held):
+        np.testing.assert_array_equal(floats(queue, alloc), np.full(N, 2 * k + 1, "f4"))
+    assert queue.memory.usage.peak_reserved <= 8 * MIB + FIRST_RING_BYTES + 64 * KIB
+
+
+def test_a_ring_of_parameters_gets_room_too(programs: dict[str, ProgramSource]) -> None:
+    fake = FakeDriver(memory=2 * FIRST_RING_BYTES + 300 * KIB)
+    queue = Queue(fake)
+    unused = queue.alloc(700 * KIB)
+    del unused
+    x = queue.alloc(N * 4)
+    count = FIRST_RING_BYTES // 256 + 1
+    queue.execute(prepared(queue, chain(programs["step"], count)), [x], blocks(*[1.0] * count))
+    assert queue.counters.launches == count
+    with pytest.raises(OutOfMemoryError, match=f"no memory for {4 * FIRST_RING_BYTES} bytes"):
+        more = 2 * FIRST_RING_BYTES // 256 + 1
+        queue.execute(prepared(queue, chain(programs["step"], more)), [x], blocks(*[1.0] * more))
+    queue.execute(prepared(queue, chain(programs["step"], 1)), [x], blocks(1.0))
+
+
+def test_copies_inside_a_page(driver: Driver) -> None:
+    queue = Queue(driver)
+    made = [queue.alloc(1000) for _ in range(4)]
+    data = [random.Random(k).randbytes(1000) for k in range(4)]
+    for alloc, content in zip(made, data, strict=True):
+        queue.upload(alloc, content)
+    assert len({a.buffer for a in made}) == 1
+    buffers = driver.stats.buffers_alive
+    queue.copy(made[0], made[2], 1000)
+    queue.copy(made[3], made[1], 6)
+    queue.copy(made[3], made[3], 1000)
+    assert driver.stats.buffers_alive == buffers  # what they went through is gone
+    expected = [data[0], data[3][:8] + data[1][8:], data[0], data[3]]
+    for alloc, content in zip(made, expected, strict=True):
+        assert driver.run_sync(queue.download(alloc, 1000)) == content
+
+
+def test_a_copy_inside_a_page_that_must_move_for_it() -> None:
+    """The buffer that it goes through needs room, and making room moves both ends."""
+    fake = FakeDriver(memory=2 * MIB)
+    queue = Queue(fake)
+    held = [queue.alloc(256 * KIB) for _ in range(8)]
+    del held[2:6]
+    source, target = held[0], held[1]
+    data = random.Random(0).randbytes(256 * KIB)
+    queue.upload(source, data)
+    before = source.place, target.place
+    assert source.buffer == target.buffer and fake.stats.bytes_alive == 2 * MIB
+    queue.copy(source, target, 256 * KIB)
+    assert (source.place, target.place) != before
+    assert fake.run_sync(queue.download(source, 256 * KIB)) == data
+    assert fake.run_sync(queue.download(target, 256 * KIB)) == data
