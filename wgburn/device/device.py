@@ -137,10 +137,12 @@ class Device:
         return self.backend.kind
 
     def memory(self) -> MemoryReport:
+        """What the device holds now and held at most, in bytes; str() of it is a table."""
         return self.backend.memory()
 
     def memory_cleanup(self) -> None:
-        """Give cached, unused memory back to the system."""
+        """Give unused memory back to the system, and move values together so that more of it is
+        unused. Tensors keep their values; the next plans bind anew."""
         self.backend.memory_cleanup()
 
     def seed(self, n: int) -> None:
