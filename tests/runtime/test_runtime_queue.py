@@ -395,6 +395,10 @@ def test_values_that_live_only_in_a_list_lie_in_scratch_pages(
     assert usage.in_use == 3 * N * 4
     assert usage.peak_in_use == 5 * N * 4 + 512
     assert usage.pools[3].kind == "scratch" and usage.pools[3].pages == 2
+    more = queue.alloc(1000)
+    queue.execute(ready, [a, b, c], blocks(*[2.0] * 5))  # the table is there; the need is counted
+    assert queue.counters.hits == 1
+    assert queue.memory.usage.peak_in_use == usage.peak_in_use + more.size
 
 
 def test_scratch_pages_grow_and_tables_are_built_again(
@@ -538,8 +542,11 @@ def test_values_that_move_to_make_room_for_scratch_are_bound_where_they_are(
     held = in_fragments(queue)
     list_ = sums(programs["add"], 3, 2 * MIB)
     before = [a.place for a in held]
-    queue.execute(prepared(queue, list_), [held[0], held[1], result], blocks(*[1.0] * 3))
+    ready = prepared(queue, list_)
+    queue.execute(ready, [held[0], held[1], result], blocks(*[1.0] * 3))
     assert [a.place for a in held] != before
+    queue.execute(ready, [held[0], held[1], result], blocks(*[1.0] * 3))
+    assert (queue.counters.misses, queue.counters.hits) == (1, 1)  # kept under the new places
     np.testing.assert_array_equal(floats(queue, result), np.full(N, 1 + 3 * 3, "f4"))
     for k, alloc in enumerate(held):
         np.testing.assert_array_equal(floats(queue, alloc), np.full(N, 2 * k + 1, "f4"))
