@@ -13,10 +13,11 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Callable, Mapping
+from functools import cache, wraps
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -36,11 +37,26 @@ TYPES = {
 }
 
 
+T = TypeVar("T")
+
+
 class LocalError(RuntimeError):
     """Something a local page needs could not be made."""
 
 
-@cache
+def once(make: Callable[[], T]) -> Callable[[], T]:
+    """A cache that two threads may ask first at the same time."""
+    lock, cached = threading.Lock(), cache(make)
+
+    @wraps(make)
+    def made() -> T:
+        with lock:
+            return cached()
+
+    return made
+
+
+@once
 def assets() -> Path:
     """The folder of web/fetch_assets, fetched if need be."""
     done = subprocess.run(
@@ -55,7 +71,7 @@ def assets() -> Path:
     return Path(done.stdout.strip().splitlines()[-1])
 
 
-@cache
+@once
 def wheel() -> tuple[str, bytes]:
     """The wgburn wheel of this tree: its name and its bytes."""
     with tempfile.TemporaryDirectory(prefix="wgburn-wheel-") as folder:

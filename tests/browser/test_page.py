@@ -36,8 +36,11 @@ class Page:
             time.sleep(0.3)
         raise AssertionError(f"not {state}: {self.text('status')}\n{self.text('log')}")
 
-    def train(self, device: str) -> None:
-        self.js(f"document.getElementById('device').value = {json.dumps(device)}")
+    def train(self, device: str, steps: int = 0, batch: int = 64) -> None:
+        # The address says how many steps; it is read at the start, not when the page loads.
+        self.js(f"history.replaceState(null, '', '?steps={steps}')")
+        for name, value in {"device": device, "batch": str(batch)}.items():
+            self.js(f"document.getElementById({name!r}).value = {json.dumps(value)}")
         self.js("document.getElementById('start').click()")
 
     def errors(self) -> list[str]:
@@ -58,43 +61,47 @@ def site() -> Iterator[Site]:
     site.close()
 
 
-def test_trains_on_webgpu_and_on_the_cpu(site: Site) -> None:
-    with Chromium() as chromium:
-        page = Page(chromium, f"{site.url}/?steps=6")
-        assert page.wait("ready").startswith("ready on WebGPU")
-        for device in ("wgpu:0", "cpu"):
-            page.train(device)
-            assert page.wait("busy") is not None
-            assert page.wait("ready").startswith("done after 6 steps")
-            assert page.text("step") == "6/6"
-            assert 0 < float(page.text("loss")) < 4
-            assert float(page.text("rate")) > 0
-            assert page.text("test").endswith("%")
-            assert page.js("document.querySelectorAll('#digits figure').length") == 36
-        log = page.text("log")
-        print(log)
-        assert "wgpu:0" in log and "first step" in log
-        assert page.errors() == []
-
-
-def test_stops_when_told(site: Site) -> None:
+@pytest.fixture(scope="module")
+def page(site: Site) -> Iterator[Page]:
+    """Loaded once: what a training leaves behind is there when the next one starts."""
     with Chromium() as chromium:
         page = Page(chromium, f"{site.url}/")
-        page.wait("ready")
-        page.train("cpu")
-        page.wait("busy")
-        while page.text("step") == "–":
-            time.sleep(0.1)
-        page.js("document.getElementById('stop').click()")
-        assert page.wait("ready").startswith("stopped after")
-        assert page.errors() == []
+        assert page.wait("ready").startswith("ready on WebGPU")
+        yield page
+
+
+def test_trains_on_webgpu_and_on_the_cpu(page: Page) -> None:
+    for device in ("wgpu:0", "cpu"):
+        page.train(device, steps=6, batch=32)
+        assert page.wait("busy") is not None
+        assert page.wait("ready").startswith("done after 6 steps")
+        assert page.text("step") == "6/6"
+        assert 0 < float(page.text("loss")) < 4
+        assert float(page.text("rate")) > 0
+        assert page.text("test").endswith("%")
+        assert page.js("document.querySelectorAll('#digits figure').length") == 36
+    log = page.text("log")
+    print(log)
+    assert "6 steps of 32" in log
+    assert "wgpu:0" in log and "first step" in log
+    assert page.errors() == []
+
+
+def test_stops_when_told(page: Page) -> None:
+    page.train("cpu")
+    page.wait("busy")
+    while page.text("step") == "–":
+        time.sleep(0.1)
+    page.js("document.getElementById('stop').click()")
+    assert page.wait("ready").startswith("stopped after")
+    assert page.errors() == []
 
 
 def test_without_webgpu_it_trains_on_the_cpu_and_says_why(site: Site) -> None:
     with Chromium(()) as chromium:
-        page = Page(chromium, f"{site.url}/?steps=2")
+        page = Page(chromium, f"{site.url}/")
         assert page.wait("ready") == "ready on CPU (numpy)"
         assert "no adapter" in page.text("log")
-        page.train("cpu")
+        page.train("cpu", steps=2)
         page.wait("busy")
         assert page.wait("ready").startswith("done after 2 steps")

@@ -46,7 +46,7 @@ def test_every_end_of_a_test_arrives(tmp_path: Path) -> None:
     assert "from a coroutine" in found["test_fails_async"][1]
     assert "a complaint" in found["test_complains_on_the_console"][1]
     assert "on purpose" in found["test_skipped"][1]
-    assert "no word from the browser for 15 s" in found["test_hangs"][1]
+    assert "no word from the browser for 5 s" in found["test_hangs"][1]
 
 
 def test_the_wheel_is_small() -> None:

@@ -229,10 +229,14 @@ class Chromium:
             return Path(self._stderr.name).read_text(errors="replace")[-size:]
         return ""
 
-    def close(self) -> None:
-        """Kill every process of the browser and remove its profile."""
+    def kill(self) -> None:
+        """End every process of the browser; whoever waits for a word of it is told."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        """Kill every process of the browser and remove its profile."""
+        self.kill()
         self._process.wait(timeout=20)
         self._reader.join(timeout=20)
         for file in (self._to_child, self._from_child, self._stderr):

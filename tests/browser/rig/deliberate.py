@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-pytestmark = pytest.mark.browser(seconds=15)
+pytestmark = pytest.mark.browser(seconds=60)
 
 
 @pytest.fixture
@@ -44,6 +44,7 @@ def test_skipped() -> None:
     raise AssertionError
 
 
+@pytest.mark.browser(seconds=5)
 def test_hangs() -> None:
     while True:
         pass
