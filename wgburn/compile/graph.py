@@ -49,6 +49,8 @@ class Graph:
     uses: list[int] = field(default_factory=list)
     #: Outputs that may take the memory of a leaf nobody needs afterwards: node -> leaf slot.
     donations: dict[int, int] = field(default_factory=dict)
+    #: Nodes that are to be computed after another one, though they read nothing of it.
+    after: dict[int, int] = field(default_factory=dict)
 
     def is_zero(self, i: int) -> bool:
         """Whether a node is zeros by structure."""

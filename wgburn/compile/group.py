@@ -1,42 +1,32 @@
 """Grouping: which nodes are computed together in one kernel.
 
-Owns: `Group`, the choice of nodes that get memory ("units"), merging of units. Must not know: how a
-kernel's text looks; whether a merge can be written is asked of a `trial`.
+Owns: `Group`, merging of units (nodes that get memory, units.py), the order of groups. Must not
+know: how a kernel's text looks; whether a merge can be written is asked of a `trial`.
 
-A node that is no unit is recomputed inside every kernel that reads it. Units are visited in order
-and join the group of a producer where the kernel can hold them: elementwise work behind a heavy
-kernel or a reduction (its epilogue), reductions over one domain (softmax, layer norm and their
-gradients are one group), elementwise work of one shape.
+Units are visited in order and join the group of a producer where the kernel can hold them:
+elementwise work behind a heavy kernel or a reduction (its epilogue), reductions over one domain
+(softmax, layer norm and their gradients are one group), elementwise work of one shape.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from math import prod
 
-from .graph import GNode, Graph
+from .graph import Graph
+from .units import Units, bits, ranks
 
 #: Longest row that a workgroup walks again to write full-size results.
 ROW_LIMIT = 16384
-#: Work of recomputing a value in a second reader that is cheaper than storing and loading it.
-RECOMPUTE_COST = 4
-RECOMPUTE_LOADS = 2
 #: Elementwise kernels of so few elements cost a launch and little else: any two of a shape are
 #: joined.
 SMALL = 1 << 16
 #: Ends of a graph up to this size share kernels whatever their shapes.
 END = 1 << 22
-#: Where a chain of recomputed ops gets memory although one kernel could hold it.
-LONG_COST = 400
-LONG_DEPTH = 80
 #: Ops one behind the other in one kernel, however they came together.
 MOST_DEPTH = 160
-#: Ops that cost much more than a load.
-HEAVY_OPS = frozenset(
-    "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh"
-    " atanh sigmoid softplus erf erfinv pow atan2 random_bits random_uniform random_normal".split()
-)
 
 
 @dataclass
@@ -66,45 +56,29 @@ class Group:
         return prod(self.shape[d] for d in self.axes)
 
 
-def base_of(graph: Graph, i: int) -> int:
-    """The node that a chain of views shows."""
-    n = graph.nodes[i]
-    while n.op is not None and n.op.kind == "view":
-        i = n.srcs[0]
-        n = graph.nodes[i]
-    return i
-
-
-def _is_work(n: GNode) -> bool:
-    return (
-        n.op is not None and n.op.kind not in ("view", "reduce", "kernel") and n.op.name != "const"
-    )
-
-
 class Grouping:
     """The groups of a graph, in an order in which they can run."""
 
     def __init__(
         self,
         graph: Graph,
+        units: Units,
         fuse: bool,
         trial: Callable[[Group, dict[int, bool]], str],
         adopt: Callable[[Grouping], None] = lambda grouping: None,
-        most_reads: int = 1 << 30,
         segments: int = 1,
     ) -> None:
         self.graph = graph
         self.fuse = fuse
         self.trial = trial
-        #: Buffers that one kernel can read: what it recomputes must not need more.
-        self.most_reads = most_reads
-        self.outputs = {base_of(graph, o) for o in graph.outputs}
-        #: Ops one behind the other that computing a unit takes.
-        self.depth: dict[int, int] = {}
-        self.units = self._units()
-        self.reads = self._reads()
-        self.readers = self._readers()
-        self.leaf_readers = self._leaf_readers()
+        self.most_reads = units.most_reads
+        self.outputs = units.outputs
+        self.depth = units.depth
+        self.units = units.units
+        self.reads = units.reads
+        self.readers = units.readers
+        self.leaf_readers = units.leaf_readers
+        self.elements = units.elements
         self.group_of: dict[int, Group] = {}
         self.groups: list[Group] = []
         adopt(self)
@@ -114,129 +88,6 @@ class Grouping:
             self._join_siblings()
         if fuse and segments > 1:
             self._join_small(segments)
-
-    # -- what gets memory -------------------------------------------------------------------------
-    def _units(self) -> set[int]:
-        nodes = self.graph.nodes
-        units = {o for o in self.outputs if _is_work(nodes[o])}
-        users: list[list[int]] = [[] for _ in nodes]
-        for i, n in enumerate(nodes):
-            if n.op is None:
-                continue
-            if n.op.kind in ("reduce", "kernel"):
-                units.add(i)
-            for s in n.srcs:
-                b = base_of(self.graph, s)
-                if n.op.kind != "view":
-                    users[b].append(i)
-                repeats = n.op.kind == "indexed" and prod(n.shape) > prod(nodes[b].shape)
-                if (n.op.kind == "kernel" or repeats) and _is_work(nodes[b]):
-                    units.add(b)
-        if not self.fuse:
-            return units | {i for i, n in enumerate(nodes) if _is_work(n)}
-        # Cost of recomputing, and how many stored values that reads, from the leaves up.
-        cost = [0] * len(nodes)
-        depth = [0] * len(nodes)
-        loads: list[frozenset[int]] = [frozenset()] * len(nodes)
-        binds: list[frozenset[int]] = []
-        for i, n in enumerate(nodes):
-            binds.append(self._bound(n, binds, units))
-            if n.op is None:
-                loads[i] = frozenset((i,)) if prod(n.shape) > 1 else frozenset()
-                continue
-            deep = 1 + max((depth[s] for s in n.srcs), default=0)
-            if n.op.kind in ("reduce", "kernel") or i in units:
-                loads[i] = frozenset((i,))
-                self.depth[i] = deep
-                continue
-            own = (
-                0
-                if n.op.kind == "view" or n.op.name == "const"
-                else 8
-                if n.op.name in HEAVY_OPS
-                else RECOMPUTE_COST
-                if n.op.kind == "indexed"
-                else 1
-            )
-            cost[i] = own + sum(cost[s] for s in n.srcs)
-            depth[i] = self.depth[i] = deep
-            loads[i] = frozenset().union(*(loads[s] for s in n.srcs)) if n.srcs else frozenset()
-            many = len(set(users[i])) > 1
-            if _is_work(n) and many and self._behind_kernel(i, n, users):
-                units.add(i)
-                cost[i], loads[i], depth[i] = 0, frozenset((i,)), 0
-                continue
-            if (
-                _is_work(n)
-                and many
-                and (cost[i] > RECOMPUTE_COST or len(loads[i]) > RECOMPUTE_LOADS)
-            ):
-                units.add(i)
-                cost[i], loads[i], depth[i] = 0, frozenset((i,)), 0
-            elif _is_work(n) and (cost[i] > LONG_COST or depth[i] > LONG_DEPTH):
-                # Long chains read once stay together; this only stops texts without end.
-                units.add(i)
-                cost[i], loads[i], depth[i] = 0, frozenset((i,)), 0
-        return units
-
-    def _bound(self, n: GNode, binds: list[frozenset[int]], units: set[int]) -> frozenset[int]:
-        """Buffers that computing a node reads; what needs most gets memory until all fit."""
-        bases = {base_of(self.graph, s) for s in n.srcs}
-        while True:
-            need = {}
-            for b in bases:
-                op = self.graph.nodes[b].op
-                stored = op is None or op.kind in ("reduce", "kernel") or b in units
-                need[b] = frozenset((b,)) if stored else binds[b]
-            every = frozenset().union(*need.values())
-            most = max(bases, key=lambda b: len(need[b]), default=-1)
-            if len(every) <= self.most_reads or len(need[most]) <= 1:
-                return every
-            units.add(most)
-
-    def _behind_kernel(self, i: int, n: GNode, users: list[list[int]]) -> bool:
-        """Whether a node can be stored for nothing: it is all that is done with a heavy kernel's
-        result."""
-        for s in n.srcs:
-            b = base_of(self.graph, s)
-            op = self.graph.nodes[b].op
-            if op is not None and op.kind == "kernel" and set(users[b]) == {i}:
-                return prod(self.graph.nodes[b].shape) == prod(n.shape)
-        return False
-
-    def _reads(self) -> list[int]:
-        """Per node a bit mask of the units it reads (through nodes that have no memory)."""
-        reads = [0] * len(self.graph.nodes)
-        for i, n in enumerate(self.graph.nodes):
-            for s in n.srcs:
-                reads[i] |= (1 << s) if s in self.units else reads[s]
-        return reads
-
-    def _readers(self) -> dict[int, set[int]]:
-        out: dict[int, set[int]] = {u: set() for u in self.units}
-        for u in self.units:
-            for r in bits(self.reads[u]):
-                out[r].add(u)
-        return out
-
-    def _leaf_readers(self) -> dict[int, set[int]]:
-        """Per leaf slot the units that read it."""
-        found: list[frozenset[int]] = []
-        out: dict[int, set[int]] = {}
-        for i, n in enumerate(self.graph.nodes):
-            if n.op is None:
-                found.append(frozenset((n.leaf,)))
-                continue
-            mine = (
-                frozenset().union(*(found[s] for s in n.srcs if s not in self.units))
-                if n.srcs
-                else frozenset()
-            )
-            found.append(mine)
-            if i in self.units:
-                for leaf in mine:
-                    out.setdefault(leaf, set()).add(i)
-        return out
 
     # -- merging ----------------------------------------------------------------------------------
     def stored(self, group: Group) -> dict[int, bool]:
@@ -253,6 +104,9 @@ class Grouping:
         g.mask = 1 << u
         g.depth = self.depth.get(u, 1)
         g.deps = set(bits(self.reads[u]))
+        after = self.graph.after.get(u)
+        if after is not None:
+            g.deps |= {after} if after in self.units else set(bits(self.reads[after]))
         self._ancestors(g)
         return g
 
@@ -447,41 +301,67 @@ class Grouping:
         return out
 
     # -- order ------------------------------------------------------------------------------------
-    def ordered(self, late: set[int] | frozenset[int] = frozenset()) -> list[Group]:
-        """Groups after everything they read; those that compute one of `late` as late as
-        possible."""
-        waits: dict[int, int] = {}
-        readers: dict[int, list[Group]] = {}
-        for g in self.groups:
-            before = {id(self.group_of[d]): self.group_of[d] for d in g.deps}
-            before.pop(id(g), None)
-            waits[id(g)] = len(before)
-            for k in before:
-                readers.setdefault(k, []).append(g)
-        ready: tuple[list[Group], list[Group]] = ([], [])
+    def ordered(self, donations: Mapping[int, int] | None = None) -> list[Group]:
+        """Groups after everything they read, so that values die early: each shortly before what
+        reads it, results that nothing waits for as soon as they can be computed. What takes the
+        memory of a leaf (`donations`: node -> leaf slot) waits for the leaf's other readers."""
+        number = {id(g): k for k, g in enumerate(self.groups)}
+        hard = [
+            {number[id(self.group_of[d])] for d in g.deps} - {number[id(g)]} for g in self.groups
+        ]
+        soft = self._yields(donations or {}, number)
+        readers, yielding = _turned(hard), _turned(soft)
+        before = {k: g.ancestors.bit_count() for k, g in enumerate(self.groups)}
+        rank = ranks(before, readers, {k for k, g in enumerate(self.groups) if self._shrinks(g)})
+        # Two heaps: what is free to run, and what should wait for readers of the memory it takes.
+        ready: tuple[list[tuple[int, int]], list[tuple[int, int]]] = ([], [])
 
-        def admit(g: Group) -> None:
-            ready[not late.isdisjoint(g.members)].append(g)
+        def admit(k: int) -> None:
+            heappush(ready[bool(soft[k])], (rank[k], k))
 
-        for g in self.groups:
-            if not waits[id(g)]:
-                admit(g)
-        out: list[Group] = []
+        for k in range(len(self.groups)):
+            if not hard[k]:
+                admit(k)
+        out: dict[int, Group] = {}
         while ready[0] or ready[1]:
-            g = (ready[0] or ready[1]).pop(0)
-            out.append(g)
-            for r in readers.get(id(g), ()):
-                waits[id(r)] -= 1
-                if not waits[id(r)]:
+            _, k = heappop(ready[0] or ready[1])
+            if k in out:
+                continue
+            out[k] = self.groups[k]
+            for r in readers.get(k, ()):
+                hard[r].discard(k)
+                if not hard[r]:
                     admit(r)
+            for r in yielding.get(k, ()):
+                soft[r].discard(k)
+                if not soft[r] and not hard[r]:
+                    admit(r)
+        return list(out.values())
+
+    def _shrinks(self, g: Group) -> bool:
+        """Whether a group stores less than it reads of other groups."""
+        stored = [m for m, kept in self.stored(g).items() if kept]
+        read = {r for m in g.members for r in bits(self.reads[m])}
+        return self.elements(read - set(g.members)) > self.elements(stored)
+
+    def _yields(self, donations: Mapping[int, int], number: Mapping[int, int]) -> list[set[int]]:
+        """Per group the groups that read leaves whose memory it takes, and do not depend on it."""
+        out: list[set[int]] = [set() for _ in self.groups]
+        for u, leaf in donations.items():
+            g = self.group_of.get(u)
+            if g is None:
+                continue
+            for r in self.leaf_readers.get(leaf, ()):
+                other = self.group_of[r]
+                if other is not g and not other.ancestors & g.mask:
+                    out[number[id(g)]].add(number[id(other)])
         return out
 
 
-def bits(mask: int) -> list[int]:
-    """Positions of the set bits."""
-    out = []
-    while mask:
-        low = mask & -mask
-        out.append(low.bit_length() - 1)
-        mask ^= low
+def _turned(before: Sequence[set[int]]) -> dict[int, list[int]]:
+    """Who waits for each, from what each waits for."""
+    out: dict[int, list[int]] = {}
+    for k, found in enumerate(before):
+        for b in sorted(found):
+            out.setdefault(b, []).append(k)
     return out

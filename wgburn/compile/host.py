@@ -16,8 +16,9 @@ from typing import Any
 from ..core.errors import DTypeError
 from ..ops.record import Unsupported
 from .graph import GNode, Graph
-from .group import Group, Grouping, base_of
+from .group import Group, Grouping
 from .simplify import simplify
+from .units import Units, base_of
 
 #: Bytes of one value in a block: a few of them fit a second-level cache.
 BLOCK_BYTES = 1 << 18
@@ -230,7 +231,7 @@ def plan_host(graph: Graph, fuse: bool, threads: int) -> HostPlan:
                 return "small"
             return "" if Blocking(graph, group).find() else "no common axis"
 
-        grouping = Grouping(graph, True, trial)
+        grouping = Grouping(graph, Units(graph, True), True, trial)
         for group in grouping.ordered():
             kind = graph.nodes[group.members[0]].op.kind
             blocking = Blocking(graph, group)

@@ -30,6 +30,7 @@ from .memory import TooMany
 from .plan import OutputSlot, Plan, Weights, build
 from .rows import RowLowering
 from .simplify import index_in_place, simplify
+from .units import FEW_AGAIN, Units
 
 #: Elementwise groups of different shapes that one kernel holds at most.
 MOST_SEGMENTS = 8
@@ -40,11 +41,11 @@ class Lowering(RowLowering):
 
     # -- groups -----------------------------------------------------------------------------------
     def run(self) -> Plan:
-        most = self.limits["maxStorageBuffersPerShaderStage"] - 1
+        units = Units(self.graph, self.fuse, _most_reads(self.limits), FEW_AGAIN)
         self.grouping = Grouping(
-            self.graph, self.fuse, self.trial, self._adopt, most_reads=most, segments=MOST_SEGMENTS
+            self.graph, units, self.fuse, self.trial, self._adopt, segments=MOST_SEGMENTS
         )
-        for group in self.grouping.ordered(set(self.donations)):
+        for group in self.grouping.ordered(self.donations):
             self.lower_group(group, self.grouping.stored(group))
             self.done.add(id(group))
         outputs = [self.output(o) for o in self.graph.outputs]
@@ -367,6 +368,11 @@ class _Rehearsal(Lowering):
         self.bases = {}
         self.labels = {}
         self.next_buffer = 1 << 20
+
+
+def _most_reads(limits: Mapping[str, int]) -> int:
+    """Buffers that a kernel can read beside one that it writes."""
+    return limits["maxStorageBuffersPerShaderStage"] - 1
 
 
 def lower(
