@@ -28,6 +28,7 @@ from .graph import GNode, Graph
 from .group import Group, Grouping
 from .memory import TooMany
 from .plan import OutputSlot, Plan, Weights, build
+from .recompute import recompute
 from .rows import RowLowering
 from .simplify import index_in_place, simplify
 from .units import FEW_AGAIN, Units
@@ -389,6 +390,7 @@ def lower(
     graph = simplify(graph)
     if fuse:
         graph = index_in_place(graph)
+        graph = recompute(graph, _most_reads(limits))
     try:
         return Lowering(graph, limits, features, fuse, software).run()
     except TooMany:
