@@ -59,6 +59,15 @@ def test_new_sizes_share_pipelines():
     assert text.ratio <= pipelines.ARBITRARY
 
 
+def test_choices_by_size_are_coarse():
+    """From the smallest sizes on, where thresholds are closest."""
+    sizes = [4, 8, 16, 24, 48, 80]
+    for make in (CnnSteps, TransformerSteps):
+        found = pipelines.sweep(make.__name__, make, sizes)
+        assert found.again == 0
+        assert found.ratio <= pipelines.FOURS, found
+
+
 def test_pipelines_of_a_second_device_are_its_own():
     device = fake_device()
     CnnSteps(device, 4, 8).at(4)()

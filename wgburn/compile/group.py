@@ -20,9 +20,9 @@ from .units import Units, bits, ranks
 
 #: Longest row that a workgroup walks again to write full-size results.
 ROW_LIMIT = 16384
-#: Elementwise kernels of so few elements cost a launch and little else: any two of a shape are
-#: joined.
-SMALL = 1 << 16
+#: Elementwise kernels of so few elements cost little more than their launch (a few MB of memory):
+#: any two of a shape are joined.
+SMALL = 1 << 20
 #: Ends of a graph up to this size share kernels whatever their shapes.
 END = 1 << 22
 #: Ops one behind the other in one kernel, however they came together.
@@ -168,7 +168,7 @@ class Grouping:
 
     def _walkable(self, g: Group) -> bool:
         """Whether one workgroup (or thread) a row is enough for several passes over the rows."""
-        return g.length <= ROW_LIMIT or g.rows >= 16
+        return g.length <= ROW_LIMIT or g.rows >= 8
 
     def _name(self, u: int) -> str:
         op = self.graph.nodes[u].op

@@ -31,8 +31,13 @@ from .program import (
 LANES = 64
 #: Loop trips of one invocation; some software Vulkan leaves loops at 65,536 without a word.
 MAX_TRIPS = 32768
-#: Reductions up to this many elements are one thread's work.
+#: Reductions up to this many elements are one thread's work, so that many rows leave no lanes idle.
 SHORT = 64
+#: Up to so many rows idle lanes cost nothing: each is a workgroup's work whatever its length, a
+#: batch of 4 or of 400 (one text, and a few steps of a tree instead of 64 in a row); but for the
+#: shortest.
+FEW_ROWS = 256
+SHORTEST = 3
 #: Threads that keep a GPU busy.
 BUSY = 16384
 
@@ -254,7 +259,8 @@ def plan_rows(rows: int, length: int, kept_contiguous: bool, splittable: bool) -
     """Threads for short or many rows (neighbouring threads read neighbouring memory when the kept
     dimension is contiguous), workgroups for long ones, several workgroups a row when rows are
     few."""
-    walk = length <= SHORT or (kept_contiguous and rows >= LANES and (splittable or length <= 1024))
+    short = length <= (SHORTEST if rows <= FEW_ROWS else SHORT)
+    walk = short or (kept_contiguous and rows >= LANES and (splittable or length <= 1024))
     if walk:
         splits = 1
         if splittable and length > SHORT and rows < BUSY:

@@ -25,6 +25,8 @@ WANTED_THREADS = 2048
 #: The same for an adapter that runs on a CPU. There a load costs as much as dozens of products, so
 #: tiles as large as can be are worth more than threads (measured: 16x16 is 1.8 times 8x8).
 SOFTWARE_THREADS = 64
+#: Threads of such tiles that are enough: a vector of lanes for each of two cores.
+SOFTWARE_LARGE = 16
 #: Most partial planes of a split inner dimension, and most partial sums in all.
 MAX_SPLITS = 1024
 MAX_PARTIALS = 1 << 22
@@ -66,31 +68,36 @@ def threads(tile: Tile, rows: int, cols: int, planes: int) -> int:
 
 
 def pick_tile(rows: int, cols: int, planes: int, slices: int = 1, software: bool = False) -> Tile:
-    """The largest tile that fits `planes` outputs of [rows, cols] and leaves enough threads.
+    """The tile for `planes` outputs of [rows, cols]: large where that leaves enough threads.
 
     `slices` says into how many parts the inner dimension could be split to get more of them.
+
+    The tile is in a kernel's text, so there are only two (and a vector's): every size between would
+    be one more pipeline as a batch grows. Smaller ones than 4 x 4 would have more threads, but
+    where outputs are few the time is that of one thread's steps, whose loads wait side by side.
     """
-    wanted = SOFTWARE_THREADS if software else WANTED_THREADS
-    lanes = 8 if software else 64
-    if rows <= 4:
-        tm = power_of_two(rows)
-        wide = planes * ceil_div(cols, 4) * slices >= wanted
-        return Tile(tm, 4 if wide else 1, lanes, 1)
-    if cols <= 4:
-        tn = power_of_two(cols)
-        tall = planes * ceil_div(rows, 4) * slices >= wanted
-        return Tile(4 if tall else 1, tn, 1, lanes)
-    shapes = [(8, 8), (8, 4), (4, 4), (4, 2), (2, 2)]
-    wx, wy = (8, 1) if software else (8, 8)
-    if software:
-        shapes = [(16, 16), (8, 16), *shapes]
-    # No taller or wider than the lanes need, or they would compute nothing but edges.
-    most_rows, most_cols = power_of_two(ceil_div(rows, wy)), power_of_two(ceil_div(cols, wx))
-    for tm, tn in shapes:
-        tile = Tile(min(tm, most_rows), min(tn, most_cols), wx, wy)
-        if threads(tile, rows, cols, planes) * slices >= wanted:
-            break
-    return tile
+    lanes, wanted = (8, SOFTWARE_THREADS) if software else (64, WANTED_THREADS)
+    if rows == 1 or cols == 1:
+        wide = planes * ceil_div(max(rows, cols), 4) * slices >= wanted
+        along = 4 if wide else 1
+        return Tile(1, along, lanes, 1) if rows == 1 else Tile(along, 1, 1, lanes)
+    large, wy = (16, 1) if software else (8, 8)
+    tile = Tile(large, large, lanes // wy, wy)
+    enough = SOFTWARE_LARGE if software else WANTED_THREADS
+    if min(rows, cols) <= large // 2 or threads(tile, rows, cols, planes) * slices < enough:
+        tile = Tile(4, 4, lanes // wy, wy)
+    return lay_out(tile, rows, cols)
+
+
+def lay_out(tile: Tile, rows: int, cols: int) -> Tile:
+    """A tile with its lanes where a matrix of [rows, cols] has outputs for them: as given if both
+    axes fill that. The layout is a parameter of kernels, no part of their text."""
+    lanes = tile.wx * tile.wy
+    down = power_of_two(ceil_div(rows, tile.tm))
+    along = power_of_two(ceil_div(cols, tile.tn))
+    wy = min(tile.wy, down) if along >= tile.wx else min(lanes // along, down)
+    wx = lanes // wy
+    return tile._replace(wx=wx, wy=wy)
 
 
 def pick_splits(

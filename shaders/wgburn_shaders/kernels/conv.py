@@ -127,7 +127,7 @@ def choose(
 def build(spec: ConvSpec) -> KernelBody:
     context = spec._asdict() | {"input_grad": spec.kind == INPUT_GRAD}
     dims = range(len(spec.kernel))
-    names = ["groups", "tiles_m", "tiles_n", "rows", "cols", "depth"]
+    names = ["groups", "tiles_m", "tiles_n", "wx", "wy", "rows", "cols", "depth"]
     if spec.kind == WEIGHT_GRAD:
         names += ["units", "segment", "segments", "g_off", "g_sn", "g_sc", "x_off", "x_sn", "x_sc"]
         names += ["u_chunk", "channel_groups"]
@@ -140,7 +140,7 @@ def build(spec: ConvSpec) -> KernelBody:
         for d in dims:
             names += [f"out{d}", f"src_n{d}", f"pad{d}", f"src_s{d}", f"w_s{d}"]
         wgsl = render("conv.wgsl", **context)
-    return KernelBody(wgsl, unsigned(*names), (spec.wx, spec.wy, 1))
+    return KernelBody(wgsl, unsigned(*names), (spec.wx * spec.wy, 1, 1))
 
 
 def launch(
@@ -164,6 +164,7 @@ def launch(
     tiles_m, tiles_n = ceil_div(rows, spec.tm * spec.wy), ceil_div(cols, spec.tn * spec.wx)
     groups = tiles_m * tiles_n * sizes.groups * splits
     values = {"groups": groups, "tiles_m": tiles_m, "tiles_n": tiles_n}
+    values |= {"wx": spec.wx, "wy": spec.wy}
     values |= {"rows": rows, "cols": cols, "depth": depth}
     if spec.kind == FORWARD:
         source = (sizes.c, sizes.size)

@@ -26,8 +26,10 @@ from wgburn_shaders.render import render
 #: Inner length of a two-level sum, and the inner dimension above which float sums take two levels.
 FLUSH = 512
 FLUSH_ABOVE = 2048
-#: The shortest slice of the inner dimension that is worth a partial sum.
+#: The shortest slice of the inner dimension that is worth a partial sum, and the shortest inner
+#: dimension that is worth the launch that adds partial sums up.
 MIN_CHUNK = 128
+SPLIT_FROM = 512
 #: What `candidates` offers to tuning.
 REGISTER_TILES = (Tile(8, 8, 8, 8), Tile(8, 4, 8, 8), Tile(4, 4, 8, 8), Tile(8, 16, 8, 1))
 SHARED_TILES = (Tile(8, 8, 8, 8), Tile(8, 4, 16, 8), Tile(4, 4, 16, 16))
@@ -70,8 +72,9 @@ def choose(
 
     `software` says that the adapter runs on a CPU, which wants other tiles."""
     planes = product(batch)
-    tile = tile or pick_tile(m, n, planes, min(64, max(1, k // MIN_CHUNK)), software)
-    splits = pick_splits(tile, m, n, planes, k, MIN_CHUNK, software)
+    chunk = MIN_CHUNK if k >= SPLIT_FROM else k + 1
+    tile = tile or pick_tile(m, n, planes, min(64, max(1, k // chunk)), software)
+    splits = pick_splits(tile, m, n, planes, k, chunk, software)
     long = acc == "f32" and ceil_div(k, splits) > FLUSH_ABOVE
     return MatmulSpec(acc, len(batch), *tile, splits > 1, FLUSH if long else 0), splits
 
@@ -104,14 +107,14 @@ def build(spec: MatmulSpec) -> KernelBody:
         raise ValueError(f"matmul stages {staged} bytes, over {WORKGROUP_BYTES}: {spec}")
     if spec.kind == SHARED and spec.flush % spec.depth:
         raise ValueError(f"matmul flushes in the middle of a stage: {spec}")
-    names = ["groups", "tiles_m", "tiles_n", "m", "n", "k", "a_off", "b_off"]
+    names = ["groups", "tiles_m", "tiles_n", "wx", "wy", "m", "n", "k", "a_off", "b_off"]
     names += ["a_sm", "a_sk", "b_sk", "b_sn"]
     if spec.split:
         names += ["batch", "k_chunk"]
     for d in range(spec.batch_rank):
         names += [f"n_b{d}", f"a_sb{d}", f"b_sb{d}"]
     wgsl = render("matmul.wgsl", **spec._asdict())
-    return KernelBody(wgsl, unsigned(*names), (spec.wx, spec.wy, 1))
+    return KernelBody(wgsl, unsigned(*names), (spec.wx * spec.wy, 1, 1))
 
 
 def launch(
@@ -137,7 +140,8 @@ def launch(
         raise ValueError(f"matmul: {splits} splits need a spec with split=True")
     tiles_m, tiles_n = ceil_div(m, spec.tm * spec.wy), ceil_div(n, spec.tn * spec.wx)
     groups = product(batch) * splits * tiles_m * tiles_n
-    values = {"groups": groups, "tiles_m": tiles_m, "tiles_n": tiles_n, "m": m, "n": n, "k": k}
+    values = {"groups": groups, "tiles_m": tiles_m, "tiles_n": tiles_n}
+    values |= {"wx": spec.wx, "wy": spec.wy, "m": m, "n": n, "k": k}
     values |= {"a_off": a_off, "a_sm": a_strides[rank], "a_sk": a_strides[rank + 1]}
     values |= {"b_off": b_off, "b_sk": b_strides[rank], "b_sn": b_strides[rank + 1]}
     if spec.split:

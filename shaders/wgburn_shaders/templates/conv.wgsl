@@ -7,7 +7,7 @@
 {% import "tile.wgsl" as tile %}
 {% set dims = range(kernel|length) %}
 {% set checked = padded or input_grad %}
-@compute @workgroup_size(${ wx }, ${ wy }, 1)
+@compute @workgroup_size(${ wx * wy }, 1, 1)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>,
         @builtin(local_invocation_index) lid: u32) {
 ${ tile.head() }
@@ -22,13 +22,15 @@ ${ tile.head() }
     let first = channel_group * P.rows;
     let src_base = P.src_off + channel_group * P.depth * P.src_sc;
     let w_base = P.w_off + channel_group * P.w_sgroup;
+    let lane_x = lid % P.wx;
+    let lane_y = lid / P.wx;
 {% for i in range(tm) %}
-    let row${ i } = tile_m * ${ tm * wy }u + lid / ${ wx }u + ${ i * wy }u;
+    let row${ i } = (tile_m * ${ tm }u + ${ i }u) * P.wy + lane_y;
     let out${ i } = (first + row${ i }) * P.plane;
     let w${ i } = w_base + min(row${ i }, P.rows - 1u) * P.w_srow;
 {% endfor %}
 {% for j in range(tn) %}
-    let col${ j } = tile_n * ${ tn * wx }u + lid % ${ wx }u + ${ j * wx }u;
+    let col${ j } = (tile_n * ${ tn }u + ${ j }u) * P.wx + lane_x;
     var rest${ j } = min(col${ j }, P.cols - 1u);
 {% for d in dims|reverse %}
     let q${ j }_${ d } = rest${ j } % P.out${ d };

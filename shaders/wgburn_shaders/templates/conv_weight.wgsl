@@ -6,7 +6,7 @@
 {% import "tile.wgsl" as tile %}
 {% set dims = range(kernel|length) %}
 {% set last = kernel|length - 1 %}
-@compute @workgroup_size(${ wx }, ${ wy }, 1)
+@compute @workgroup_size(${ wx * wy }, 1, 1)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>,
         @builtin(local_invocation_index) lid: u32) {
 ${ tile.head() }
@@ -26,13 +26,15 @@ ${ tile.head() }
     let u_begin = 0u;
     let u_end = P.units;
 {% endif %}
+    let lane_x = lid % P.wx;
+    let lane_y = lid / P.wx;
 {% for i in range(tm) %}
-    let row${ i } = tile_m * ${ tm * wy }u + lid / ${ wx }u + ${ i * wy }u;
+    let row${ i } = (tile_m * ${ tm }u + ${ i }u) * P.wy + lane_y;
     let out${ i } = (plane * P.rows + row${ i }) * P.cols;
     let g${ i } = P.g_off + (channel_group * P.rows + min(row${ i }, P.rows - 1u)) * P.g_sc;
 {% endfor %}
 {% for j in range(tn) %}
-    let col${ j } = tile_n * ${ tn * wx }u + lid % ${ wx }u + ${ j * wx }u;
+    let col${ j } = (tile_n * ${ tn }u + ${ j }u) * P.wx + lane_x;
     let pix${ j } = col${ j };
     var rest${ j } = min(col${ j }, P.cols - 1u);
 {% for d in dims|reverse %}

@@ -5,6 +5,9 @@
 {% import "tile.wgsl" as tile %}
 {% set bm = tm * wy %}
 {% set bn = tn * wx %}
+{# Where lanes lie is a parameter; memory that a workgroup stages has sizes in its type. #}
+{% set lanes_x = "%du" % wx if kind == "shared" else "P.wx" %}
+{% set lanes_y = "%du" % wy if kind == "shared" else "P.wy" %}
 {% if kind == "shared" %}
 // One element more a row than is used: lanes that write along k then hit different banks.
 var<workgroup> stage_a: array<${ acc }, ${ depth * (bm + 1) }>;
@@ -26,7 +29,7 @@ var<workgroup> stage_b: array<${ acc }, ${ depth * (bn + 1) }>;
         }
 {% endmacro %}
 {% endif %}
-@compute @workgroup_size(${ wx }, ${ wy }, 1)
+@compute @workgroup_size(${ wx * wy }, 1, 1)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>,
         @builtin(local_invocation_index) lid: u32) {
 ${ tile.head() }
@@ -58,15 +61,17 @@ ${ tile.head() }
     a_base += i${ d } * P.a_sb${ d };
     b_base += i${ d } * P.b_sb${ d };
 {% endfor %}
+    let lane_x = lid % ${ lanes_x };
+    let lane_y = lid / ${ lanes_x };
 {% for i in range(tm) %}
-    let row${ i } = tile_m * ${ tm * wy }u + lid / ${ wx }u + ${ i * wy }u;
+    let row${ i } = (tile_m * ${ tm }u + ${ i }u) * ${ lanes_y } + lane_y;
     let out${ i } = (plane * P.m + row${ i }) * P.n;
 {% if kind == "register" %}
     var pa${ i } = a_base + min(row${ i }, P.m - 1u) * P.a_sm + k_begin * P.a_sk;
 {% endif %}
 {% endfor %}
 {% for j in range(tn) %}
-    let col${ j } = tile_n * ${ tn * wx }u + lid % ${ wx }u + ${ j * wx }u;
+    let col${ j } = (tile_n * ${ tn }u + ${ j }u) * ${ lanes_x } + lane_x;
     let pix${ j } = col${ j };
 {% if kind == "register" %}
     let cb${ j } = min(col${ j }, P.n - 1u) * P.b_sn;
@@ -91,10 +96,10 @@ ${ stage("stage_b", "ld1", bn, not b_along_n, "b_base", "tile_n * %du" % bn, "P.
         workgroupBarrier();
         for (var kk = 0u; kk < ${ depth }u; kk++) {
 {% for i in range(tm) %}
-            let a${ i } = stage_a[kk * ${ bm + 1 }u + lid / ${ wx }u + ${ i * wy }u];
+            let a${ i } = stage_a[kk * ${ bm + 1 }u + lane_y + ${ i * wy }u];
 {% endfor %}
 {% for j in range(tn) %}
-            let b${ j } = stage_b[kk * ${ bn + 1 }u + lid % ${ wx }u + ${ j * wx }u];
+            let b${ j } = stage_b[kk * ${ bn + 1 }u + lane_x + ${ j * wx }u];
 {% endfor %}
 ${ tile.step(tm, tn, acc) }
         }
