@@ -45,8 +45,6 @@ class Walk:
         self.number = 0
         self.refused = 0
         self.most = 0  # in use together so far
-        self.destroyed: set[int] = set()
-        self.memory.on_destroy(self.destroyed.add)
 
     # -- steps ------------------------------------------------------------------------------------
     def take(self, *sizes: int, lasting: bool = False) -> None:
@@ -101,19 +99,20 @@ class Walk:
         """What must hold between any two steps."""
         usage = self.memory.usage
         ranges: dict[int, list[tuple[int, int]]] = {}
+        pages = {id(page) for pool in self.memory.pools for page in pool.pages}
         for held in self.held:
             a = held.allocation
             assert a.offset % 256 == 0
             assert a.size <= a.capacity
             assert a.offset + a.capacity <= a.page.size
-            assert a.buffer not in self.destroyed
+            assert id(a.page) in pages
             ranges.setdefault(a.buffer, []).append((a.offset, a.offset + a.capacity))
         for taken in ranges.values():
             taken.sort()
             assert all(left[1] <= right[0] for left, right in pairwise(taken)), taken
         scratch = {b for b in self.memory.scratch.buffers if b}
         assert not scratch & ranges.keys()
-        assert not scratch & self.destroyed
+        assert len(scratch) + len(pages) == self.driver.stats.buffers_alive
         self.most = max(self.most, usage.in_use)
         assert usage.in_use == sum(h.allocation.size for h in self.held)
         assert usage.padding == sum(h.allocation.capacity - h.allocation.size for h in self.held)
