@@ -630,11 +630,14 @@ def test_a_rehearsal_counts_what_the_same_work_then_takes(
     kept = work(memory, 7) if earlier else []
     if earlier:
         memory.cleanup()  # peaks of before are not the rehearsal's
+        memory.require((3 * MIB, 500))
     before = memory.usage, fake.stats, fake._next_handle
     paper = rehearse(memory, fake)
+    assert all(p.reserved <= p.peak_reserved for p in paper.usage.pools)
     held = work(paper, seed)
     assert (memory.usage, fake.stats, fake._next_handle) == before  # nothing was made
     expected = paper.usage
+    assert all(p.reserved <= p.peak_reserved for p in expected.pools)
     assert expected.in_use == sum(a.size for a in (*kept, *held))
     real = work(memory, seed)
     usage = memory.usage
