@@ -280,11 +280,11 @@ class DeviceMemory:
         number of bytes given back."""
         before = self.reserved
         self.release_unused()
-        self._compact(grow=True)
+        self._compact(self.pools, grow=True)
         return before - self.reserved
 
-    def _compact(self, grow: bool) -> None:
-        for pool in self.pools:
+    def _compact(self, pools: Sequence[Pool], grow: bool) -> None:
+        for pool in pools:
             # Without room for a new page, what was moved so far is in order.
             with contextlib.suppress(OutOfMemoryError):
                 pool.compact(grow)
@@ -294,7 +294,8 @@ class DeviceMemory:
         self._release_pages()
         if not keep_scratch:
             self.scratch.release()
-        self._compact(grow=False)
+        # Not weights: who asks may be about to run what knows where in one page they lie.
+        self._compact((self.tiny, self.values), grow=False)
 
     def _exhausted(self, error: OutOfMemoryError, request: Request) -> OutOfMemoryError:
         what = f"{request.nbytes} bytes" + (f" for {request.label}" if request.label else "")

@@ -90,4 +90,5 @@ class Scratch:
         other = Scratch(source)
         other.buffers, other.sizes = list(self.buffers), list(self.sizes)
         other.hints = list(self.hints)
+        other._peak, other._peak_pages = self.reserved, sum(n > 0 for n in self.sizes)
         return other
