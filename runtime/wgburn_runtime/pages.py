@@ -17,6 +17,9 @@ from collections import deque
 #: Offsets and capacities are multiples of this many bytes: the spec's largest offset alignment.
 ALIGN = 256
 
+#: Places that a page remembers; one that comes again later gets a new number.
+MOST_PLACES = 4096
+
 _places = itertools.count(1)
 
 
@@ -94,6 +97,9 @@ class Page:
         key = (offset, capacity)
         number = self._places.get(key)
         if number is None:
+            if len(self._places) >= MOST_PLACES:
+                taken = {(block.offset, block.capacity) for block in self.blocks.values()}
+                self._places = {k: n for k, n in self._places.items() if k in taken}
             number = self._places[key] = next(_places)
         return number
 

@@ -15,6 +15,20 @@ from .pages import Allocation, Block, Page
 KIB, MIB = 1 << 10, 1 << 20
 
 
+#: How much larger than a value an empty page may be that another large value had.
+WASTE = 1.25
+
+
+#: Bytes up to which a dry run's page size is taken whatever is asked for first.
+SMALL_HINT = 16 * MIB
+
+
+def trusted(hint: int, need: int) -> int:
+    """A page size that a dry run found, or 0 where it seems to be for other work: much larger than
+    what is needed now."""
+    return hint if hint <= max(2 * need, SMALL_HINT) else 0
+
+
 class PageSource(Protocol):
     """Where pages come from."""
 
@@ -67,6 +81,7 @@ class Pool:
         self.maximum = maximum  # of a page
         self.hint = 0  # size of the next page, as a dry run found it
         self.in_use = self.held = self.reserved = self.count = 0
+        self.moves = 0  # allocations moved so far
         self._source = source
         self._growth = growth
         self._returned: deque[Block] = deque()
@@ -81,7 +96,7 @@ class Pool:
             gap, k = page.fit(capacity)
             if k < 0 or (best is not None and gap >= least):
                 continue
-            if page.dedicated and page.free == page.size > 2 * capacity:
+            if page.dedicated and page.free == page.size > WASTE * capacity:
                 continue
             best, least, number = page, gap, k
         return None if best is None else (best, number)
@@ -116,7 +131,8 @@ class Pool:
     def page_size(self, capacity: int, expected: int = 0) -> int:
         """Bytes of the page that a request which fits nowhere gets; `expected` bytes are asked for
         with it."""
-        wanted = max(expected, self.hint, self._growth.size(self.in_use))
+        wanted = max(expected, self._growth.size(self.in_use))
+        wanted = max(wanted, trusted(self.hint, max(wanted, capacity)))
         return max(capacity, min(wanted, self.maximum) // 256 * 256)
 
     def grow(self, size: int, dedicated: bool = False) -> Page:
@@ -202,6 +218,7 @@ class Pool:
             del page.blocks[offset]
             page.give(offset, owner.capacity)
             owner.move(home, to)
+            self.moves += 1
         return True
 
     # -- looking ----------------------------------------------------------------------------------

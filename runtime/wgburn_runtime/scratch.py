@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .pool import PageSource, PoolUsage
+from .pool import PageSource, PoolUsage, trusted
 
 
 class Scratch:
@@ -32,7 +32,8 @@ class Scratch:
         return self.sizes[k] if k < len(self.sizes) else 0
 
     def _target(self, k: int, size: int) -> int:
-        return max(size, self.hints[k] if k < len(self.hints) else 0)
+        hint = self.hints[k] if k < len(self.hints) else 0
+        return max(size, trusted(hint, size))
 
     def require(self, sizes: Sequence[int]) -> list[int]:
         """Buffers of at least these sizes. Raises OutOfMemoryError, and then has lost nothing but

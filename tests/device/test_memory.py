@@ -12,6 +12,7 @@ from compile.seed_models import Block, training_step
 import wgburn as wb
 import wgburn.nn.functional as F
 from wgburn import nn, optim
+from wgburn.core.node import Unread
 from wgburn.device.device import Device
 from wgburn.device.wgpu import WgpuBackend
 from wgburn_runtime.errors import OutOfMemoryError
@@ -571,3 +572,50 @@ def test_the_report_is_a_table(fresh):
 def test_the_report_of_the_cpu_is_one_too(cpu):
     text = str(cpu.memory())
     assert "in use" in text.splitlines()[0] and text.splitlines()[-1].startswith("all")
+
+
+def test_a_dry_run_finds_the_device_of_a_closure(wgpu):
+    def work():
+        return wb.eval(wb.ones(9, device=wgpu) * 3)
+
+    before = wgpu.backend.queue.counters.executions
+    wb.dry_run(work)()
+    assert wgpu.backend.queue.counters.executions == before
+
+
+def test_a_dry_run_counts_what_the_function_returns(wgpu):
+    x = wb.ones(300, 300, device=wgpu)
+    wgpu.synchronize()
+    before = wgpu.memory().in_use
+    assert wb.dry_run(lambda: x * 2)().in_use == before + x.nbytes
+
+
+def test_a_dry_run_of_large_work_does_not_size_small_work(fresh):
+    w = wb.ones(2048, 2048, device=fresh)
+
+    def work(n):
+        return ((w[:n] @ w).tanh() @ w).sum(0)
+
+    fresh.synchronize()
+    wb.dry_run(work)(2048)
+    wb.eval(work(64))
+    report = fresh.memory()
+    assert report.reserved <= 1.3 * report.peak_in_use
+
+
+def test_statistics_of_a_dry_run_are_forgotten(wgpu):
+    with wb.use_device(wgpu.autodiff()):
+        norm = nn.BatchNorm1d(4)
+        x = wb.ones(8, 4)
+    norm(x)
+    wgpu.synchronize()
+
+    def twice():
+        norm(x)
+        wgpu.backend.realise(())
+        return norm(x)
+
+    wb.dry_run(twice)()
+    nodes = norm.__dict__["_good"].values()
+    assert all(type(n.store.buf) is not Unread for n in nodes if n.store is not None)
+    assert np.isfinite(norm.running_mean.numpy()).all()

@@ -20,8 +20,8 @@ def dry_run(fn: Callable[..., Any]) -> Callable[..., MemoryReport]:
     device would hold after the call (`in_use`, `reserved`) and at most during it (`peak_in_use`,
     `peak_reserved`, bytes), today's tensors included. The device's next pages get the sizes that
     were found, so the real call reserves about what it needs at once. Parameters, optimizer state,
-    statistics and random streams stay as they were. With tensors on several devices the report is
-    of the first. Raises DeviceError for a read inside `fn`, whose value does not exist, and
+    statistics and random streams stay as they were. With work on several devices the report is
+    of the first of them. Raises DeviceError for a read inside `fn`, whose value does not exist, and
     OutOfMemoryError never: compare `peak_reserved` with what the device has.
     """
     if not callable(fn):
@@ -29,8 +29,11 @@ def dry_run(fn: Callable[..., Any]) -> Callable[..., MemoryReport]:
 
     def planned(*args: Any, **kwargs: Any) -> MemoryReport:
         with rehearsed(fn, args, kwargs) as rehearsals:
-            run(rehearsals, fn, args, kwargs)
-            reports = [r.backend.rehearsed(r.paper) for r in rehearsals]
-        return reports[0]
+            held = run(rehearsals, fn, args, kwargs)
+            # The device that has work; none has, the first that was named.
+            busy = next((r for r in rehearsals if r.plans), rehearsals[0])
+            report = busy.backend.rehearsed(busy.paper)
+            del held  # counted until here: the caller of the real thing holds it too
+        return report
 
     return planned

@@ -96,7 +96,8 @@ def explain(what: Any, *args: Any, **kwargs: Any) -> Explanation:
         for r, skip in zip(rehearsals, before, strict=True):
             for plan in r.plans[skip:]:
                 kernels += r.backend.describe(plan, Kernel)
-    return Explanation(kernels, ", ".join(r.backend.name for r in rehearsals))
+    names = [r.backend.name for r in rehearsals if r.plans] or [rehearsals[0].backend.name]
+    return Explanation(kernels, ", ".join(names))
 
 
 def _explain_tensors(tensors: list[Tensor]) -> Explanation:

@@ -57,7 +57,8 @@ class _Waiting:
 
 @contextlib.contextmanager
 def rehearsed(what: Any, args: Any, kwargs: Any) -> Iterator[list[Rehearsal]]:
-    """A time in which nothing is computed on the devices that a function and its arguments use.
+    """A time in which no device computes anything; those that the function and its arguments use
+    come first.
 
     Afterwards parameters, optimizer state, gradients, running statistics, random streams and what
     waited to be computed are as they were.
@@ -80,12 +81,13 @@ def rehearsed(what: Any, args: Any, kwargs: Any) -> Iterator[list[Rehearsal]]:
             w.back()
 
 
-def run(rehearsals: list[Rehearsal], what: Callable[..., Any], args: Any, kwargs: Any) -> None:
-    """Call the function, and plan what it returns and what is held."""
+def run(rehearsals: list[Rehearsal], what: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """Call the function, and plan what it returns and what is held; what it returned."""
     result = what(*args, **kwargs)
     for r in rehearsals:
         wanted = [t._node for t in _tensors(result) if t._node.backend is r.backend]
         r.backend.realise(wanted)
+    return result
 
 
 def _tensors(tree: Any) -> list[Tensor]:
@@ -99,8 +101,9 @@ def _tensors(tree: Any) -> list[Tensor]:
 
 
 def _backends(tree: Any) -> list[Backend]:
-    """Backends of every tensor and module among the arguments, else the default device's."""
-    from ..device.device import default_device
+    """Backends of every tensor, module and device among the arguments, else the default device's;
+    then all others that are open, since the function may find them in other ways."""
+    from ..device.device import Device, default_device
 
     found: dict[int, Backend] = {}
     stack = [tree]
@@ -112,6 +115,8 @@ def _backends(tree: Any) -> list[Backend]:
         seen.add(id(item))
         if isinstance(item, Tensor):
             found[id(item._node.backend)] = item._node.backend
+        elif isinstance(item, Device):
+            found[id(item.backend)] = item.backend
         elif isinstance(item, dict):
             stack.extend(item.values())
         elif isinstance(item, (list, tuple)):
@@ -134,7 +139,8 @@ def _backends(tree: Any) -> list[Backend]:
     if not found:
         b = default_device().backend
         found[id(b)] = b
-    return list(found.values())
+    others = [b for b in Backend.alive if id(b) not in found and not b.closed]
+    return [*found.values(), *others]
 
 
 def _filled(cell: Any) -> bool:

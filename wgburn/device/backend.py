@@ -10,7 +10,8 @@ from collections import OrderedDict
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
+from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import NDArray
@@ -114,8 +115,11 @@ class Backend:
 
     kind = ""
     dtypes: frozenset[DType] = frozenset()
+    #: Every backend of the process that has not gone.
+    alive: ClassVar[WeakSet[Backend]] = WeakSet()
 
     def __init__(self, name: str, info: DeviceInfo) -> None:
+        Backend.alive.add(self)
         self.name = name
         self.info = info
         self.pending = Pending()
@@ -215,6 +219,12 @@ class Backend:
         self.plans.clear()
         self.pending.refs.clear()
 
+    @property
+    def layout(self) -> int:
+        """A number that changes when weights are moved in memory: what was learnt about their
+        places before is no longer true."""
+        return 0
+
     # -- checks -----------------------------------------------------------------------------------
     def check_read(self, store: Store) -> None:
         """Raise where a value is read that a rehearsal only pretended to compute."""
@@ -288,11 +298,14 @@ class Backend:
             return
         self.check_open()
         try:
-            work = Work(nodes, updates)
-            plan = self._cached(work)
-            if plan is None:
-                plan = await self.compile(work.graph())
-                self._remember(work.key, plan)
+            while True:
+                work, layout = Work(nodes, updates), self.layout
+                plan = self._cached(work)
+                if plan is None:
+                    plan = await self.compile(work.graph())
+                    self._remember(work.key, plan)
+                if layout == self.layout:  # no weight was moved while this waited
+                    break
             self._run(plan, work, nodes, updates)
         except Exception as error:
             await self._recover(nodes, wanted, error)

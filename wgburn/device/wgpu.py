@@ -112,6 +112,10 @@ class WgpuBackend(Backend):
             dtypes.add(dt.float16)
         self.dtypes = frozenset(dtypes)
 
+    @property
+    def layout(self) -> int:
+        return self.queue.memory.weights.moves
+
     # -- plans ------------------------------------------------------------------------------------
     def outline(self, graph: Graph) -> Ready:
         i = self.driver.info

@@ -23,6 +23,13 @@ def _add_affine(
     module.register_parameter("bias", shift)
 
 
+def _put_back(good: dict[str, Any], name: str, node: Any) -> None:
+    if node is None:
+        good.pop(name, None)
+    else:
+        good[name] = node
+
+
 class _RunningNorm(Module):
     """Parameters a channel, and statistics that follow the batches."""
 
@@ -83,6 +90,8 @@ class _RunningNorm(Module):
             if t._node.error is not None and name in good:
                 t._node = good[name]
             elif t._node.store is not None:
+                if journal.active():
+                    journal.note(partial(_put_back, good, name, good.get(name)))
                 good[name] = t._node
 
     def _factor(self) -> float:
