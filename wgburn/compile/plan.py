@@ -138,10 +138,10 @@ def build(
     steps = [replace(s, program=opened(s.program, _modes(s, leaves, kept, weights))) for s in steps]
     for s, offset in zip(steps, offsets, strict=True):
         number = programs.setdefault(s.program, len(programs))
-        x = min(s.groups, max_groups)
-        launches.append(
-            Launch(number, tuple(slot_of[b] for b in s.buffers), (x, -(-s.groups // x), 1), offset)
-        )
+        # As even a rectangle as holds all workgroups: those beyond only find that out.
+        y = -(-s.groups // max_groups)
+        grid = (-(-s.groups // y), y, 1)
+        launches.append(Launch(number, tuple(slot_of[b] for b in s.buffers), grid, offset))
     outs = tuple(
         OutputSlot(slot_of[o.slot], o.shape, o.dtype, o.strides, o.offset) for o in outputs
     )

@@ -98,8 +98,10 @@ class Loops:
             else:
                 size = f"{prefix}n{k}"
                 self.params.append(Param(size, "u32", n))
-                lines.append(f"let {name} = {prefix}r % P.{size};")
-                lines.append(f"{prefix}r = {prefix}r / P.{size};")
+                # One division: what is left over costs a product, where % would divide again.
+                lines.append(f"let {prefix}q{k} = {prefix}r / P.{size};")
+                lines.append(f"let {name} = {prefix}r - {prefix}q{k} * P.{size};")
+                lines.append(f"{prefix}r = {prefix}q{k};")
         return lines
 
     def spell(self, number: int, form: Form, extra: dict[int, str]) -> str:
