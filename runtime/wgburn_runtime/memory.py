@@ -195,7 +195,7 @@ class DeviceMemory:
         try:
             return self._source.create(size, usage)
         except OutOfMemoryError as error:
-            raise self._exhausted(error, Request(size, False, "work")) from error
+            raise self._exhausted(error, Request(size, False, "parameter blocks or copies")) from error
 
     @property
     def in_use(self) -> int:

@@ -619,3 +619,15 @@ def test_statistics_of_a_dry_run_are_forgotten(wgpu):
     nodes = norm.__dict__["_good"].values()
     assert all(type(n.store.buf) is not Unread for n in nodes if n.store is not None)
     assert np.isfinite(norm.running_mean.numpy()).all()
+
+
+def test_a_dry_run_inside_another_is_refused(device):
+    x = wb.ones(3, device=device)
+
+    def outer():
+        wb.explain(lambda: x + 1)
+
+    with pytest.raises(wb.DeviceError, match="one after the other"):
+        wb.dry_run(outer)()
+    assert (x + 1).tolist() == [2.0, 2.0, 2.0]
+    assert wb.dry_run(lambda: x + 1)().peak_in_use >= 0

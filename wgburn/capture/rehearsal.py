@@ -13,6 +13,7 @@ from weakref import ref
 
 from ..compile.graph import Work
 from ..core import journal
+from ..core.errors import DeviceError
 from ..core.node import Node
 from ..device.backend import Backend
 from ..tensor.tensor import Tensor
@@ -63,6 +64,11 @@ def rehearsed(what: Any, args: Any, kwargs: Any) -> Iterator[list[Rehearsal]]:
     Afterwards parameters, optimizer state, gradients, running statistics, random streams and what
     waited to be computed are as they were.
     """
+    if journal.active():
+        raise DeviceError(
+            "wb.explain or wb.dry_run inside a function that is explained or dry-run; call them one "
+            "after the other"
+        )
     backends = _backends((args, kwargs, what))
     for b in backends:
         b.check_open()
