@@ -195,7 +195,8 @@ class DeviceMemory:
         try:
             return self._source.create(size, usage)
         except OutOfMemoryError as error:
-            raise self._exhausted(error, Request(size, False, "parameter blocks or copies")) from error
+            wanted = Request(size, False, "parameter blocks or copies")
+            raise self._exhausted(error, wanted) from error
 
     @property
     def in_use(self) -> int:

@@ -66,8 +66,8 @@ def rehearsed(what: Any, args: Any, kwargs: Any) -> Iterator[list[Rehearsal]]:
     """
     if journal.active():
         raise DeviceError(
-            "wb.explain or wb.dry_run inside a function that is explained or dry-run; call them one "
-            "after the other"
+            "wb.explain or wb.dry_run inside a function that is explained or dry-run; call them "
+            "one after the other"
         )
     backends = _backends((args, kwargs, what))
     for b in backends:
