@@ -8,6 +8,7 @@ graphs.
 from __future__ import annotations
 
 import contextlib
+import gc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -292,6 +293,8 @@ class DeviceMemory:
 
     def _squeeze(self, keep_scratch: bool = False) -> None:
         """All that can be done for a request that the device refused."""
+        # An exception that was caught may still hold the tensors of the work that failed.
+        gc.collect()
         self._release_pages()
         if not keep_scratch:
             self.scratch.release()

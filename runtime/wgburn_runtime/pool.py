@@ -244,5 +244,5 @@ class Pool:
         other.in_use, other.held, other.count = self.in_use, self.held, self.count
         other.reserved = other._peak_reserved = self.reserved
         other._peak_in_use, other._peak_pages = self.in_use, len(self.pages)
-        other._largest, other.hint = self._largest, self.hint
+        other._largest = self._largest
         return other

@@ -90,6 +90,5 @@ class Scratch:
         """The same pages on another source, for planning ahead."""
         other = Scratch(source)
         other.buffers, other.sizes = list(self.buffers), list(self.sizes)
-        other.hints = list(self.hints)
         other._peak, other._peak_pages = self.reserved, sum(n > 0 for n in self.sizes)
         return other

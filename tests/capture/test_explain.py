@@ -179,3 +179,9 @@ def test_a_whole_model_is_found_through_the_function(wgpu):
     explanation = wb.explain(step)
     assert explanation.device == wgpu.backend.name
     assert sum("conv" in k.ops for k in explanation.kernels) >= 2
+
+
+def test_two_joins_of_one_shape_are_planned_on_the_host(cpu):
+    a, b = (wb.tensor(np.ones((100, 100), np.float32), device=cpu) for _ in range(2))
+    found = wb.explain(lambda: (wb.cat([a, a], 0), wb.cat([b, b], 0)))
+    assert [k.writes for k in found.kernels] == [("float32[200, 100]",)] * 2

@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import threading
 import types
 
 import numpy as np
@@ -631,3 +632,73 @@ def test_a_dry_run_inside_another_is_refused(device):
         wb.dry_run(outer)()
     assert (x + 1).tolist() == [2.0, 2.0, 2.0]
     assert wb.dry_run(lambda: x + 1)().peak_in_use >= 0
+
+
+def test_what_a_failed_call_held_is_free_for_the_next(wgpu):
+    with wb.config.override(memory={"max_bytes": 16 * MIB}):
+        device = Device(WgpuBackend(FakeDriver(), "budget"))
+
+    def attempt(mib):
+        try:
+            (wb.tensor(np.ones(mib << 18, np.float32), device=device).exp() * 2).numpy()
+        except wb.OutOfMemoryError:
+            return False
+        return True
+
+    # The caught error and its frames are a cycle that holds the failed call's tensors.
+    assert [attempt(4), attempt(10), attempt(4)] == [True, False, True]
+    device.close()
+
+
+def test_dry_runs_of_falling_sizes_each_find_their_own(rules):
+    w = wb.ones(1024, 1024, device=rules)
+    rules.synchronize()
+
+    def work(n):
+        return ((w[:n] @ w).tanh() @ w).sum(0)
+
+    alone = wb.dry_run(work)(256)
+    wb.dry_run(work)(1024)
+    assert wb.dry_run(work)(256) == alone
+
+
+def test_a_buffer_that_forward_assigns_survives_a_dry_run(device):
+    class Memory(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.last = nn.Linear(8, 8)
+            self.register_buffer("h", wb.zeros(4, 8))
+
+        def forward(self, x):
+            self.h = (self.last(x) + self.h).tanh().detach()
+            return self.h
+
+    with wb.use_device(device):
+        model, x = Memory(), wb.ones(4, 8)
+    wb.dry_run(model)(x)
+    assert (model.h.numpy() == 0).all()
+    assert np.isfinite(model(x).numpy()).all()
+
+
+def test_what_a_dry_run_made_is_refused_by_name(device):
+    x, made = wb.ones(3, device=device), []
+    wb.dry_run(lambda: made.append(x * 3) or wb.eval(*made))()
+    with pytest.raises(wb.DeviceError, match="made inside|read inside"):
+        (made[0] + 1).numpy()
+    assert (x * 3).tolist() == [3.0] * 3
+
+
+def test_threads_share_a_device(device):
+    a = wb.tensor(np.ones((64, 64), np.float32), device=device)
+    found = []
+
+    def work():
+        for _ in range(20):
+            found.append((a @ a).sum().item())
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert found == [64.0**3] * 60

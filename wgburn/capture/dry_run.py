@@ -21,7 +21,7 @@ def dry_run(fn: Callable[..., Any]) -> Callable[..., MemoryReport]:
     `peak_reserved`, bytes), today's tensors included. The device's next pages get the sizes that
     were found, so the real call reserves about what it needs at once. Parameters, optimizer state,
     statistics and random streams stay as they were. With work on several devices the report is of
-    the first of them. Raises DeviceError for a read inside `fn`, whose value does not exist, and
+    one of them. Raises DeviceError for a read inside `fn`, whose value does not exist, and
     for a dry run inside it; OutOfMemoryError never: compare `peak_reserved` with what there is.
     """
     if not callable(fn):

@@ -72,19 +72,23 @@ def rehearsed(what: Any, args: Any, kwargs: Any) -> Iterator[list[Rehearsal]]:
     backends = _backends((args, kwargs, what))
     for b in backends:
         b.check_open()
-    rehearsals = [Rehearsal(b) for b in backends]
-    waiting = [_Waiting(b) for b in backends]
-    journal.start()
-    try:
-        for r in rehearsals:
-            r.backend.rehearsal = r
-        yield rehearsals
-    finally:
-        for r in rehearsals:
-            r.backend.rehearsal = None
-        journal.finish()
-        for w in waiting:
-            w.back()
+    with contextlib.ExitStack() as locks:
+        # Other threads compute when this is over. In one order: two must not block each other.
+        for b in sorted(backends, key=id):
+            locks.enter_context(b.lock)
+        rehearsals = [Rehearsal(b) for b in backends]
+        waiting = [_Waiting(b) for b in backends]
+        journal.start()
+        try:
+            for r in rehearsals:
+                r.backend.rehearsal = r
+            yield rehearsals
+        finally:
+            for r in rehearsals:
+                r.backend.rehearsal = None
+            journal.finish()
+            for w in waiting:
+                w.back()
 
 
 def run(rehearsals: list[Rehearsal], what: Callable[..., Any], args: Any, kwargs: Any) -> Any:

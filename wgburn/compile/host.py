@@ -91,6 +91,8 @@ def axes_above(n: GNode, shapes: list[tuple[int, ...]], axis: int | None) -> lis
         return found
     if not shapes:
         return []
+    if len(shapes) > 1:
+        raise _NoAxis
     (shape,) = shapes
     if kind == "reduce":
         if getattr(n.op.wgsl, "position", False):

@@ -6,6 +6,7 @@ know: which backend it is, tensors, gradients.
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
@@ -130,6 +131,8 @@ class Backend:
         self.plan_hits = 0
         self.plan_misses = 0
         self.closed = False
+        #: Held while work is computed or rehearsed: one thread at a time uses a device.
+        self.lock = threading.RLock()
         self.rehearsal: Any = None  # see capture.rehearsal: plans are noted, nothing runs
         self._failed = False
 
@@ -264,6 +267,10 @@ class Backend:
         `updates`: (old, new) values of one parameter or state; where nobody else holds the old
         value the new one may take its memory.
         """
+        with self.lock:
+            self._realise(wanted, updates)
+
+    def _realise(self, wanted: Sequence[Node], updates: Sequence[tuple[Node, Node]]) -> None:
         nodes = self._collect(wanted)
         if not nodes:
             return
@@ -284,6 +291,7 @@ class Backend:
         except Exception as error:
             if self.rehearsal is not None:
                 raise
+            self._check_leaves(nodes, error)
             try:
                 self.run_sync(self._recover(nodes, wanted, error))
             except SyncUnavailableError:
@@ -309,6 +317,15 @@ class Backend:
             self._run(plan, work, nodes, updates)
         except Exception as error:
             await self._recover(nodes, wanted, error)
+
+    def _check_leaves(self, nodes: Sequence[Node], error: Exception) -> None:
+        """Raise DeviceError where work failed since it reads what only a rehearsal made."""
+        leaves = Work([n for n in nodes if n.store is None]).leaves
+        if any(type(s.buf) is Unread for s in leaves):
+            raise DeviceError(
+                "a tensor that was made inside wb.explain or wb.dry_run is used after it; nothing "
+                "was computed there: make it anew"
+            ) from error
 
     def _collect(self, wanted: Sequence[Node]) -> list[Node]:
         nodes = self.pending.nodes()

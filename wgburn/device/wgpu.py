@@ -179,7 +179,7 @@ class WgpuBackend(Backend):
     # -- host -------------------------------------------------------------------------------------
     def from_host(self, array: NDArray[Any], dtype: DType, lasting: bool = False) -> Store:
         host = array.astype(np.uint32) if dtype is dt.bool_ else array
-        with translated():
+        with self.lock, translated():
             nbytes, label = device_bytes(array.shape, dtype), f"{dtype.name}{list(array.shape)}"
             if self.rehearsal is not None:
                 held = self.rehearsal.paper.alloc(nbytes, lasting, label)
@@ -204,7 +204,7 @@ class WgpuBackend(Backend):
             store = await self._dense(store, shape, dtype)
         n = prod(shape)
         words = np.dtype(np.uint32) if dtype is dt.bool_ else dtype.np
-        with translated():
+        with self.lock, translated():
             data = await self.queue.download(store.buf, n * words.itemsize)
         flat = np.frombuffer(data, words)
         return (flat != 0 if dtype is dt.bool_ else flat).reshape(shape)
@@ -232,7 +232,7 @@ class WgpuBackend(Backend):
         return report(self.queue.memory.usage)
 
     def memory_cleanup(self) -> None:
-        with translated():
+        with self.lock, translated():
             self.queue.memory.cleanup()
 
     def nbytes(self, shape: tuple[int, ...], dtype: DType) -> int:

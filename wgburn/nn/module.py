@@ -111,6 +111,8 @@ class Module:
                 raise TypeError(
                     f"{type(self).__name__}.{name} is a buffer and cannot be {type(value).__name__}"
                 )
+            if journal.active():
+                journal.note(partial(own["_buffers"].__setitem__, name, own["_buffers"][name]))
             own["_buffers"][name] = value
         elif name in own["_counters"]:
             own["_counters"][name] = int(value)
