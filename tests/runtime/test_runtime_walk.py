@@ -11,8 +11,6 @@ from runtime.memory_walk import Walk, wander
 from wgburn_runtime.driver import Driver
 from wgburn_runtime.fake import FakeDriver, drive
 
-pytestmark = pytest.mark.quick
-
 KIB = 1 << 10
 #: Pages of at most this size: many of them, and allocations that fill a whole one.
 LIMITS = {"maxBufferSize": 512 * KIB, "maxStorageBufferBindingSize": 256 * KIB}
