@@ -310,26 +310,24 @@ class DeviceMemory:
         holders = f"; the largest: {', '.join(names)}" if names else ""
         return OutOfMemoryError(
             f"no memory for {what} ({error}); {self.in_use} bytes are in use by {len(held)} values"
-            f"{holders}; nothing unused is left: drop tensors, use a smaller batch, or recompute "
-            "activations (wb.checkpoint)"
+            f"{holders}; nothing more can be given back: drop tensors, use a smaller batch, or "
+            "recompute activations (wb.checkpoint)"
         )
 
     # -- looking ----------------------------------------------------------------------------------
     @property
     def usage(self) -> MemoryUsage:
-        self._settle()
         stats = self._driver.stats
+        return self._figures(stats.bytes_alive, stats.peak_bytes)
+
+    def _figures(self, alive: int, peak: int) -> MemoryUsage:
+        """The figures, where so many bytes of buffers of all kinds are and were alive."""
+        self._settle()
         pools = [pool.usage() for pool in self.pools] + [self.scratch.usage()]
-        other = stats.bytes_alive - self.reserved
+        other = alive - self.reserved
         pools.append(PoolUsage("driver", 0, 0, other, 0, other, 0, 0, 0, 0, 0))
-        return MemoryUsage(
-            self.in_use,
-            sum(p.padding for p in pools),
-            stats.bytes_alive,
-            self._peak_in_use,
-            stats.peak_bytes,
-            tuple(pools),
-        )
+        padding = sum(p.padding for p in pools)
+        return MemoryUsage(self.in_use, padding, alive, self._peak_in_use, peak, tuple(pools))
 
     def install(self, layout: Layout) -> None:
         """Let the next pages have the sizes that a rehearsal found."""
@@ -363,14 +361,19 @@ class Rehearsal(DeviceMemory):
         self.values = real.values.copy(paper)
         self.weights = real.weights.copy(paper)
         self.scratch = real.scratch.copy(paper)
-        for pool in self.pools:
-            for page in pool.pages:
-                paper.know(page.buffer, page.size)
+        self._copies = {page.buffer: (pool, page) for pool in self.pools for page in pool.pages}
+        for buffer, (_, page) in self._copies.items():
+            paper.know(buffer, page.size)
         for buffer, size in zip(self.scratch.buffers, self.scratch.sizes, strict=True):
             paper.know(buffer, size)
         self._start = tuple(pool.reserved for pool in self.pools)
         self._peak_in_use = self.in_use
         self._closed = False
+
+    def free(self, allocation: Allocation) -> None:
+        """Count a real allocation, which somebody holds only to put it back, as given back."""
+        pool, page = self._copies[allocation.buffer]
+        pool.forget(page, allocation)
 
     def run(self, pages: Sequence[int], params_bytes: int) -> None:
         """Count what running a list needs."""
@@ -385,18 +388,7 @@ class Rehearsal(DeviceMemory):
 
     @property
     def usage(self) -> MemoryUsage:
-        self._settle()
-        pools = [pool.usage() for pool in self.pools] + [self.scratch.usage()]
-        other = self._paper.alive - self.reserved
-        pools.append(PoolUsage("driver", 0, 0, other, 0, other, 0, 0, 0, 0, 0))
-        return MemoryUsage(
-            self.in_use,
-            sum(p.padding for p in pools),
-            self._paper.alive,
-            self._peak_in_use,
-            self._paper.peak,
-            tuple(pools),
-        )
+        return self._figures(self._paper.alive, self._paper.peak)
 
     def layout(self) -> Layout:
         """Page sizes for the real thing: what each pool grew by here."""

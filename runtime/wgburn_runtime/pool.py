@@ -10,15 +10,11 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Protocol
 
-from .pages import Allocation, Block, Page
+from .pages import ALIGN, Allocation, Block, Page
 
 KIB, MIB = 1 << 10, 1 << 20
-
-
 #: How much larger than a value an empty page may be that another large value had.
 WASTE = 1.25
-
-
 #: Bytes up to which a dry run's page size is taken whatever is asked for first.
 SMALL_HINT = 16 * MIB
 
@@ -122,10 +118,17 @@ class Pool:
             except IndexError:  # another thread was faster
                 return
             del block.page.blocks[block.offset]
-            block.page.give(block.offset, block.capacity)
-            self.in_use -= block.size
-            self.held -= block.capacity
-            self.count -= 1
+            self._give(block.page, block.offset, block.capacity, block.size)
+
+    def _give(self, page: Page, offset: int, capacity: int, size: int) -> None:
+        page.give(offset, capacity)
+        self.in_use -= size
+        self.held -= capacity
+        self.count -= 1
+
+    def forget(self, page: Page, allocation: Allocation) -> None:
+        """Take back what an allocation has whose page this pool's `page` is a copy of."""
+        self._give(page, allocation.offset, allocation.capacity, allocation.size)
 
     # -- pages ------------------------------------------------------------------------------------
     def page_size(self, capacity: int, expected: int = 0) -> int:
@@ -133,7 +136,7 @@ class Pool:
         with it."""
         wanted = max(expected, self._growth.size(self.in_use))
         wanted = max(wanted, trusted(self.hint, max(wanted, capacity)))
-        return max(capacity, min(wanted, self.maximum) // 256 * 256)
+        return max(capacity, min(wanted, self.maximum) // ALIGN * ALIGN)
 
     def grow(self, size: int, dedicated: bool = False) -> Page:
         """A new page, `dedicated` to one large value. Raises OutOfMemoryError."""
@@ -182,7 +185,7 @@ class Pool:
                 need += page.size - page.free
             if need >= sum(p.size for p in batch) * 15 // 16:
                 continue
-            fresh = self.grow(max(need, 256))
+            fresh = self.grow(max(need, ALIGN))
             for page in batch:
                 self._evacuate(page, [fresh])
             self.settle()

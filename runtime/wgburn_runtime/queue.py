@@ -32,6 +32,7 @@ from .errors import DriverError
 from .memory import DeviceMemory, Rehearsal, Request
 from .pages import Allocation
 from .rules import ADVICE, check_grid, over_limit
+from .scratch import Spot
 
 HostData = memoryview | bytes | bytearray
 
@@ -56,14 +57,6 @@ class Launch(NamedTuple):
     params_offset: int  # of its block in the list's parameter bytes: a multiple of 256; 0 if none
 
 
-class Scratch(NamedTuple):
-    """Bytes that live only while the list runs: a range of one of its scratch pages."""
-
-    page: int  # index into LaunchList.pages
-    offset: int
-    size: int
-
-
 class Window(NamedTuple):
     """The whole page that the allocation of a slot lies in, for launches that find several values
     in it at offsets of their own."""
@@ -83,7 +76,7 @@ class LaunchList:
     launches: tuple[Launch, ...]
     params_bytes: int  # all 256-aligned parameter blocks together
     label: str
-    regions: tuple[Scratch | Window, ...] = ()
+    regions: tuple[Spot | Window, ...] = ()  # spots live only while the list runs
     pages: tuple[int, ...] = ()  # bytes of each scratch page
 
 
@@ -407,7 +400,7 @@ class Queue:
         ranges = [(a.buffer, a.offset, a.capacity) for a in allocations]
         regions = [
             (pages[r.page], r.offset, r.size)
-            if isinstance(r, Scratch)
+            if isinstance(r, Spot)
             else (allocations[r.slot].buffer, 0, allocations[r.slot].page.size)
             for r in list_.regions
         ]

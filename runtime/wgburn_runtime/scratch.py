@@ -10,8 +10,17 @@ when the next begins.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from .pool import PageSource, PoolUsage, trusted
+
+
+class Spot(NamedTuple):
+    """A range of a scratch page."""
+
+    page: int  # its number
+    offset: int
+    size: int
 
 
 class Scratch:

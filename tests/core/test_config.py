@@ -151,3 +151,13 @@ def test_defaults_are_read_without_pydantic(tmp_path):
     )
     env = {"PATH": "", "SYSTEMROOT": ""}
     subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path, env=env)
+
+
+def test_a_budget_can_be_lifted_and_bad_ones_are_refused(config):
+    with config.override(memory={"max_bytes": "1MiB"}):
+        with config.override(memory={"max_bytes": None}):
+            assert config.memory.max_bytes is None
+        assert config.memory.max_bytes == 1 << 20
+    for bad in (3, {"max_bytes": 0}):
+        with pytest.raises(ValueRangeError, match="memory"), config.override(memory=bad):
+            pass

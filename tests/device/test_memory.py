@@ -156,22 +156,23 @@ def test_a_dry_run_says_what_the_first_step_takes(fresh, name):
 
 @pytest.mark.parametrize("name", STEPS)
 def test_a_dry_run_after_some_steps(fresh, name):
-    """Gradients of the step before, which the next one drops, count on paper until its end."""
+    """Gradients of the step before, which this one drops, do not count."""
     device = fresh.autodiff()
-    step, model, _ = STEPS[name](device, 24)
+    step, _, _ = STEPS[name](device, 24)
     for _ in range(2):
         step()
         device.synchronize()
-    gradients = weight_bytes(model.parameters())
     stats = device.backend.driver.stats
     expected = wb.dry_run(step)()
     assert device.backend.driver.stats == stats
     step()
     device.synchronize()
     real = device.memory()
-    for figure in ("in_use", "reserved", "peak_in_use"):
+    for figure in ("in_use", "reserved"):
         found, true = getattr(expected, figure), getattr(real, figure)
-        assert 0.98 * true - 64 * KIB <= found <= 1.02 * true + 64 * KIB + gradients + MIB, figure
+        assert 0.98 * true - 64 * KIB <= found <= 1.02 * true + 64 * KIB, figure
+    # The real peak may be an earlier step's, the first makes the optimizer's state.
+    assert expected.in_use < expected.peak_in_use <= 1.02 * real.peak_in_use + 64 * KIB
     assert expected.pools[3]["kind"] == "scratch"
     assert expected.pools[3]["reserved"] == real.pools[3]["reserved"]
 

@@ -22,9 +22,9 @@ from wgburn_runtime.queue import (
     LaunchList,
     Prepared,
     Queue,
-    Scratch,
     Window,
 )
+from wgburn_runtime.scratch import Spot
 
 N = 1000
 KIB, MIB = 1 << 10, 1 << 20
@@ -370,7 +370,7 @@ def test_mirror_maps_handles_of_a_driver_that_counts_differently(
 # -- regions --------------------------------------------------------------------------------------
 def sums(program: ProgramSource, count: int, at: int = 0) -> LaunchList:
     """Slot 2 becomes a + 2 b + 2 b ... (`count` launches), over scratch memory that alternates."""
-    regions = (Scratch(0, at, N * 4), Scratch(1, 0, N * 4))
+    regions = (Spot(0, at, N * 4), Spot(1, 0, N * 4))
     launches = []
     source = 0
     for k in range(count):

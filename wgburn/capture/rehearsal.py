@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from sys import getrefcount
 from typing import Any
 from weakref import ref
 
 from ..compile.graph import Work
 from ..core import journal
 from ..core.errors import DeviceError
-from ..core.node import Node
+from ..core.node import Node, Unread
 from ..device.backend import Backend
 from ..tensor.tensor import Tensor
 
@@ -32,9 +33,26 @@ class Rehearsal:
     ) -> None:
         """Note a plan and pretend that its outputs exist."""
         self.plans.append(plan)
-        stores = self.backend.pretend(plan, work.leaves, work.numbers, lasting, self.paper)
+        for t in journal.take_dropped():
+            self._let_go(t)
+        stores = self.backend.pretend(plan, work, lasting, self.paper)
         for n, store in zip(nodes, stores, strict=True):
             n.realised(store)
+
+    def _let_go(self, t: Tensor) -> None:
+        """Give back, on paper, what a value had that only the journal holds."""
+        node = t._node
+        store = node.store
+        if node.backend is not self.backend or store is None:
+            return
+        # References: the journal's undo and list, the caller's loop, this call and getrefcount's;
+        # the owner above, a name here, getrefcount's.
+        alone = getrefcount(t) <= 5 and getrefcount(node) <= 3 and getrefcount(store) <= 3
+        if alone and getrefcount(store.buf) <= 2:
+            if type(store.buf) is Unread:
+                store.buf.held = None
+            else:
+                self.paper.free(store.buf)
 
 
 class _Waiting:

@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-#: Offsets are multiples of this many bytes: the spec's largest storage offset alignment.
-ALIGN = 256
+from wgburn_runtime.pages import ALIGN
+from wgburn_runtime.scratch import Spot
+
 #: A scratch page is as large as this, or as the largest buffer in it.
 PAGE = 256 << 20
 
@@ -26,14 +27,6 @@ class Life(NamedTuple):
     size: int
     first: int
     last: int
-
-
-class Spot(NamedTuple):
-    """A range of a scratch page."""
-
-    page: int
-    offset: int
-    size: int
 
 
 class Placement(NamedTuple):

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from wgburn_runtime.driver import PARAMS_ALIGN
 from wgburn_runtime.memory import Request
-from wgburn_runtime.queue import Launch, LaunchList, Scratch, Window
+from wgburn_runtime.queue import Launch, LaunchList, Window
+from wgburn_runtime.scratch import Spot
 
 from ..core.dtype import DType
 from .affine import ZERO, Num
@@ -53,9 +54,9 @@ class Plan:
 
     def asked(self, lasting: Sequence[bool]) -> Sequence[Request]:
         """What a run allocates, where `lasting` says which outputs are weights."""
-        weights = {o.slot for o, mine in zip(self.outputs, lasting, strict=bool(lasting)) if mine}
-        if not weights or max(weights) < self.leaves:
+        if not any(lasting):
             return self.requests
+        weights = {o.slot for o, mine in zip(self.outputs, lasting, strict=True) if mine}
         return [r._replace(lasting=k + self.leaves in weights) for k, r in enumerate(self.requests)]
 
     def params(self, numbers: Sequence[Any]) -> bytearray:
@@ -127,7 +128,7 @@ def build(
     slot_of.update({b: leaves + k for k, b in enumerate(kept)})
     inner = {b: n for b, n in sizes.items() if b not in slot_of}
     placement = place(lives([s.buffers for s in steps], inner))
-    regions: list[Scratch | Window] = [Scratch(*spot) for spot in placement.spots.values()]
+    regions: list[Spot | Window] = list(placement.spots.values())
     slot_of.update({b: -1 - k for k, b in enumerate(placement.spots)})
     for b, leaf in weights.windows.items():
         regions.append(Window(leaf))

@@ -125,6 +125,11 @@ class Config:
         try:
             for name, value in settings.items():
                 if name == "memory":
+                    if not isinstance(value, Mapping):
+                        raise ValueRangeError(
+                            f"wb.config.memory is {value!r}; give a dict such as "
+                            '{"max_bytes": "512MiB"}'
+                        )
                     for key, item in value.items():
                         self._set(f"memory.{key}", item)
                 else:

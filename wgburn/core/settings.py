@@ -52,9 +52,9 @@ class MemorySettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    max_bytes: Annotated[int | None, BeforeValidator(_byte_size), Field(gt=0)] = MEMORY_DEFAULTS[
-        "max_bytes"
-    ]
+    max_bytes: Annotated[Annotated[int, Field(gt=0)] | None, BeforeValidator(_byte_size)] = (
+        MEMORY_DEFAULTS["max_bytes"]
+    )
 
 
 class Settings(BaseModel):

@@ -66,6 +66,18 @@ class MemoryReport:
     peak_reserved: int
     pools: list[dict[str, Any]]
 
+    @classmethod
+    def of(cls, usage: Any, pools: list[dict[str, Any]]) -> MemoryReport:
+        """From figures of the same names."""
+        return cls(
+            usage.in_use,
+            usage.reserved,
+            usage.padding,
+            usage.peak_in_use,
+            usage.peak_reserved,
+            pools,
+        )
+
     def __str__(self) -> str:
         columns = ("in_use", "padding", "reserved", "peak_in_use", "peak_reserved")
         rows = [("memory", *(c.replace("_", " ") for c in columns), "pages", "values")]
@@ -146,17 +158,10 @@ class Backend:
         raise NotImplementedError
 
     def rehearse(self) -> Any:
-        """The device's memory on paper, for `pretend`."""
+        """The device's memory on paper, for `pretend`; its `free(buf)` gives a real buffer back."""
         raise NotImplementedError
 
-    def pretend(
-        self,
-        plan: Any,
-        leaves: list[Store],
-        numbers: list[Any],
-        lasting: Sequence[bool],
-        paper: Any,
-    ) -> list[Store]:
+    def pretend(self, plan: Any, work: Work, lasting: Sequence[bool], paper: Any) -> list[Store]:
         """`execute` on paper: memory is counted, nothing runs; stores hold `Unread` buffers."""
         raise NotImplementedError
 

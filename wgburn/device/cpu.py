@@ -15,17 +15,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..compile.graph import Graph
+from ..compile.graph import Graph, Work
 from ..compile.host import HostPlan, HostStep, Inner, plan_host
 from ..core import dtype as dt
 from ..core import hostmem
 from ..core.config import config
 from ..core.dtype import DType
-from ..core.node import Store
+from ..core.node import Store, Unread
 from ..ops.record import Call
 from .backend import Backend, DeviceInfo, MemoryReport
 from .blas import can_limit, single_threaded
-from .paper import HostPaper
+from .paper import Held, HostPaper
 
 
 def _sliced(a: NDArray[Any], axis: int | None, lo: int, hi: int) -> NDArray[Any]:
@@ -253,14 +253,9 @@ class CpuBackend(Backend):
         return HostPaper()
 
     def pretend(
-        self,
-        plan: HostPlan,
-        leaves: list[Store],
-        numbers: list[Any],
-        lasting: Sequence[bool],
-        paper: HostPaper,
+        self, plan: HostPlan, work: Work, lasting: Sequence[bool], paper: HostPaper
     ) -> list[Store]:
-        return paper.pretend(plan, leaves)
+        return paper.pretend(plan, work)
 
     def rehearsed(self, paper: HostPaper) -> MemoryReport:
         u = hostmem.usage()
@@ -312,6 +307,8 @@ class CpuBackend(Backend):
         ]
 
     def from_host(self, array: NDArray[Any], dtype: DType, lasting: bool = False) -> Store:
+        if self.rehearsal is not None:
+            return Store(Unread(Held(self.rehearsal.paper, array.nbytes)), array.shape, dtype)
         own = hostmem.empty(array.shape, dtype.np)
         np.copyto(own, array)
         return Store(own, array.shape, dtype)
@@ -321,14 +318,7 @@ class CpuBackend(Backend):
 
     def memory(self) -> MemoryReport:
         u = hostmem.usage()
-        return MemoryReport(
-            u.in_use,
-            u.reserved,
-            u.padding,
-            u.peak_in_use,
-            u.peak_reserved,
-            [{"kind": "host", **u._asdict()}],
-        )
+        return MemoryReport.of(u, [{"kind": "host", **u._asdict()}])
 
     def memory_cleanup(self) -> None:
         hostmem.release()

@@ -5,10 +5,10 @@ Owns: the count. Must not know: how plans are made or run.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import prod
 from typing import Any
 
+from ..compile.graph import Work
 from ..compile.host import HostPlan
 from ..core import hostmem
 from ..core.node import Store, Unread
@@ -23,12 +23,18 @@ class Held:
 
     def __init__(self, paper: HostPaper, nbytes: int) -> None:
         self.paper = paper
-        self.nbytes = nbytes
+        self.nbytes = counted(nbytes)
+        nbytes = self.nbytes
         paper.in_use += nbytes
         paper.peak = max(paper.peak, paper.in_use)
 
     def __del__(self) -> None:
         self.paper.in_use -= self.nbytes
+
+
+def counted(nbytes: int) -> int:
+    """Bytes of an array as `Device.cpu().memory()` counts them: large ones only."""
+    return nbytes if nbytes >= hostmem.SMALL else 0
 
 
 class HostPaper:
@@ -37,8 +43,13 @@ class HostPaper:
     def __init__(self) -> None:
         self.in_use = self.peak = hostmem.usage().in_use
 
-    def pretend(self, plan: HostPlan, leaves: Sequence[Store]) -> list[Store]:
+    def free(self, buf: Any) -> None:
+        """Count a real array as given back."""
+        self.in_use -= counted(buf.nbytes)
+
+    def pretend(self, plan: HostPlan, work: Work) -> list[Store]:
         """The outputs of a plan that was not run."""
+        leaves = work.leaves
         values: dict[int, Any] = {}
         for i, slot in plan.leaves:
             buf = leaves[slot].buf
@@ -51,6 +62,13 @@ class HostPaper:
                     values[n.node] = values[n.srcs[0]] if n.view and n.srcs else Held(self, size)
             for d in step.dead:
                 values.pop(d, None)
+        # On the host an update makes a new array; the old one goes when it is done.
+        for _, slot in work.donations:
+            buf = leaves[slot].buf
+            if type(buf) is Unread:
+                buf.held = None
+            else:
+                self.free(buf)
         return [
             Store(Unread(values[o]), shape, dtype)
             for o, (shape, dtype) in zip(plan.outputs, plan.shapes, strict=True)

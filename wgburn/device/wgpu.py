@@ -80,14 +80,7 @@ def stores(plan: Plan, slots: Sequence[Any], numbers: Sequence[Any]) -> list[Sto
 
 def report(u: MemoryUsage) -> MemoryReport:
     """The runtime's figures as wgburn's."""
-    return MemoryReport(
-        u.in_use,
-        u.reserved,
-        u.padding,
-        u.peak_in_use,
-        u.peak_reserved,
-        [asdict(pool) for pool in u.pools],
-    )
+    return MemoryReport.of(u, [asdict(pool) for pool in u.pools])
 
 
 @dataclass(frozen=True)
@@ -158,19 +151,14 @@ class WgpuBackend(Backend):
         return self.queue.rehearsal()
 
     def pretend(
-        self,
-        plan: Ready,
-        leaves: list[Store],
-        numbers: list[Any],
-        lasting: Sequence[bool],
-        paper: Rehearsal,
+        self, plan: Ready, work: Work, lasting: Sequence[bool], paper: Rehearsal
     ) -> list[Store]:
         p = plan.plan
-        slots = [s.buf if type(s.buf) is Unread else Unread(s.buf) for s in leaves]
+        slots = [s.buf if type(s.buf) is Unread else Unread(s.buf) for s in work.leaves]
         with translated():
             slots += [Unread(a) for a in paper.alloc_all(p.asked(lasting))]
             paper.run(p.launches.pages, p.launches.params_bytes)
-        return stores(p, slots, numbers)
+        return stores(p, slots, work.numbers)
 
     def rehearsed(self, paper: Rehearsal) -> MemoryReport:
         self.queue.memory.install(paper.layout())

@@ -46,6 +46,18 @@ class Parameter(Tensor):
         value._node.backend.keep(value._node)
         return self
 
+    def __iadd__(self, other: Any) -> Any:
+        return self.add_(other)
+
+    def __isub__(self, other: Any) -> Any:
+        return self.sub_(other)
+
+    def __imul__(self, other: Any) -> Any:
+        return self.mul_(other)
+
+    def __itruediv__(self, other: Any) -> Any:
+        return self.div_(other)
+
     def rehome(self, value: Tensor) -> None:
         """Live where `value` lives, with its value and dtype;
         whoever holds this parameter follows.

@@ -136,8 +136,9 @@ class Optimizer:
         for group in self.param_groups:
             for p in group["params"]:
                 if p.grad is not None:
-                    journal.note(partial(setattr, p, "grad", p.grad))
-                    p.grad = None if set_to_none else p.grad.zeros_of(p.grad.shape)
+                    old, p.grad = p.grad, None if set_to_none else p.grad.zeros_of(p.grad.shape)
+                    journal.note(partial(setattr, p, "grad", old))
+                    journal.drop(old)
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update every parameter that has a gradient, and compute all that is pending on their
@@ -206,7 +207,11 @@ class Optimizer:
             for name, value in state.items():
                 if isinstance(value, Tensor):
                     old = started.get(name)
-                    add(value._node, old._node if isinstance(old, Tensor) else None)
+                    if isinstance(old, Tensor):
+                        add(value._node, old._node)
+                    else:  # a state that begins with this step
+                        value._node.backend.keep(value._node)
+                        add(value._node, None)
         return out
 
     # -- states -----------------------------------------------------------------------------------
@@ -256,6 +261,9 @@ class Optimizer:
                 )
             p = by_number[i]
             loaded[p] = {key: self._landed(p, key, value) for key, value in values.items()}
+            for value in loaded[p].values():
+                if isinstance(value, Tensor):
+                    value._node.backend.keep(value._node)
         for theirs, ours in zip(groups, self.param_groups, strict=True):
             ours.update({k: v for k, v in theirs.items() if k != "params"})
         self.state = loaded
