@@ -84,6 +84,18 @@ def test_matmul_every_tile_masks_its_edges(tile: Tile) -> None:
     close(multiply(a, b, tile), a.astype(np.float64) @ b)
 
 
+def test_a_store_in_loops_is_the_same_store() -> None:
+    a, b = normal(70, 31), normal(31, 75, seed=1)
+    strides = element_strides(a), element_strides(b)
+    for tile in (Tile(4, 4, 8, 8), Tile(16, 16, 8, 1), Tile(2, 8, 4, 4)):
+        spec = matmul.choose("f32", (), 70, 75, 31, tile)[0]
+        launch = matmul.launch(spec, (), 70, 75, 31, *strides)
+        bodies = (matmul.build(spec), matmul.build(spec._replace(rolled=True)))
+        assert bodies[1].wgsl.count("st0(") == 1 < bodies[0].wgsl.count("st0(")
+        plain, rolled = (run(body, [a, b], (70, 75), np.float32, launch) for body in bodies)
+        np.testing.assert_array_equal(plain, rolled)
+
+
 @pytest.mark.parametrize(
     "ab,bb", [((3,), (3,)), ((), (4,)), ((2, 1), (1, 3)), ((2, 3, 1), (2, 1, 2)), ((1,), (5,))]
 )
@@ -215,11 +227,12 @@ def convolve(
     tile: Tile | None = None,
     splits: int | None = None,
     flush: bool = False,
+    software: bool = False,
 ) -> NDArray[Any]:
     kernel, stride, dilation = case[4], case[5], case[7]
-    spec, chosen = conv.choose(kind, "f32", kernel, stride, dilation, sizes, tile)
+    spec, chosen = conv.choose(kind, "f32", kernel, stride, dilation, sizes, tile, software)
     splits = splits or chosen
-    spec = spec._replace(split=splits > 1, flush=spec.flush or flush)
+    spec = spec._replace(split=splits > 1, flush=spec.flush or flush, rolled=software)
     strides = [element_strides(a) for a in inputs]
     launch = conv.launch(spec, sizes, *strides, splits=splits)
     bases = [a if a.base is None else a.base for a in inputs]
@@ -249,6 +262,15 @@ def test_convolution_two_level_sums_splits_and_views(case: tuple[Any, ...]) -> N
         close(got, dw)
 
 
+def test_convolution_in_the_tiles_of_software_adapters() -> None:
+    case = (3, 20, 19, (13, 12), (3, 3), (1, 1), (1, 1), (1, 1), 1)
+    (x, w, g), (y, dx, dw), sizes = conv_reference(case)
+    assert conv.choose(conv.FORWARD, "f32", *[(3, 3)] * 3, sizes, software=True)[0].tm == 16
+    close(convolve(conv.FORWARD, case, sizes, [x, w], y.shape, software=True), y)
+    close(convolve(conv.INPUT_GRAD, case, sizes, [g, w], dx.shape, software=True), dx)
+    close(convolve(conv.WEIGHT_GRAD, case, sizes, [g, x], dw.shape, software=True), dw)
+
+
 def test_weight_gradient_over_many_pixels_stays_accurate() -> None:
     case = (4, 1, 2, (200, 190), (3, 3), (1, 1), (1, 1), (1, 1), 1)
     (x, _, g), (_, _, dw), sizes = conv_reference(case)
@@ -271,6 +293,9 @@ POOL_CASES = [
     ((2, 1), (8, 9), (3, 3), (2, 1), (1, 0), (2, 3), False),
     ((1, 2), (5, 6, 7), (2, 3, 2), (2, 2, 1), (0, 1, 1), (1, 1, 1), True),
     ((1, 1), (1, 1), (1, 1), (1, 1), (0, 0), (1, 1), False),
+    # Windows that leave gaps between and in themselves.
+    ((2, 1), (11, 9), (2, 2), (4, 3), (1, 0), (2, 1), False),
+    ((1, 2), (12, 10), (2, 3), (3, 3), (1, 1), (1, 1), False),
 ]
 
 

@@ -81,6 +81,14 @@ def _offsets(values: dict[str, Any], **offsets: Num) -> dict[str, Any]:
     return values | dict(offsets)
 
 
+def _rolled(spec: kmatmul.MatmulSpec | kconv.ConvSpec, splits: int, target: Target) -> bool:
+    """Whether the text stores a tile's outputs in one place. An epilogue is long, and so is every
+    store for a CPU, where each lane has its own (measured for 16 x 16: compiled in 0.5 s instead of
+    1.6 s on lavapipe, 1.0 instead of 2.3 in SwiftShader)."""
+    long = target.software or (target.epilogue and splits == 1)
+    return long and spec.tm * spec.tn > 4
+
+
 def _matmul(node: GNode, ops: Sequence[Operand], target: Target) -> Launched:
     a, b = ops
     m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
@@ -108,11 +116,9 @@ def _matmul(node: GNode, ops: Sequence[Operand], target: Target) -> Launched:
     if len(sizes) == 1 and sb[0] == 0 and sa[0] == sa[1] * m:
         m *= sizes.pop()
         del sa[0], sb[0]
-    # A long epilogue beside a large tile costs software compilers many seconds.
-    large = target.software and not target.epilogue
-    spec, splits = kmatmul.choose(_acc(node), sizes, m, n, k, software=large)
+    spec, splits = kmatmul.choose(_acc(node), sizes, m, n, k, software=target.software)
     values, groups = kmatmul.launch(spec, sizes, m, n, k, sa, sb, 0, 0, splits)
-    spec = spec._replace(rolled=target.epilogue and splits == 1 and spec.tm * spec.tn > 4)
+    spec = spec._replace(rolled=_rolled(spec, splits, target))
     return Launched(
         kmatmul.build(spec), _offsets(values, a_off=a.offset, b_off=b.offset), groups, splits
     )
@@ -158,11 +164,10 @@ def _conv(kind: str) -> Callable[[GNode, Sequence[Operand], Target], Launched]:
             )
             kernel = node.shape[2:]
             names = ("g_off", "x_off")
-        # The larger tiles that software adapters like cost their compiler 20 s for a weight
-        # gradient.
-        spec, splits = kconv.choose(kind, _acc(node), kernel, attrs.stride, attrs.dilation, sizes)
+        structure = (kind, _acc(node), kernel, attrs.stride, attrs.dilation, sizes)
+        spec, splits = kconv.choose(*structure, software=target.software)
         values, groups = kconv.launch(spec, sizes, a.strides, b.strides, 0, 0, splits)
-        spec = spec._replace(rolled=target.epilogue and splits == 1 and spec.tm * spec.tn > 4)
+        spec = spec._replace(rolled=_rolled(spec, splits, target))
         return Launched(
             kconv.build(spec), values | {names[0]: a.offset, names[1]: b.offset}, groups, splits
         )

@@ -49,7 +49,7 @@ class ConvSpec(NamedTuple):
     wy: int = 8
     split: bool = False  # weight gradient only
     flush: bool = False
-    rolled: bool = False  # store the tile in a loop: st0 is long (an epilogue)
+    rolled: bool = False  # one store in loops: st0 is long (an epilogue)
 
 
 class ConvSizes(NamedTuple):

@@ -52,7 +52,7 @@ class MatmulSpec(NamedTuple):
     depth: int = 16  # SHARED: steps of k staged at a time
     a_along_k: bool = True  # SHARED: lanes that stage A run along k (else m)
     b_along_n: bool = True  # SHARED: lanes that stage B run along n (else k)
-    rolled: bool = False  # store the tile in a loop: st0 is long (an epilogue)
+    rolled: bool = False  # one store in loops: st0 is long (an epilogue)
 
 
 #: Spec default limit of workgroup memory, in bytes.

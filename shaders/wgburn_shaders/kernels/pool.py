@@ -42,12 +42,16 @@ def build(spec: PoolSpec) -> KernelBody:
     if spec.what in (AVG, AVG_GRAD) and (spec.acc != "f32" or set(spec.dilation) != {1}):
         raise ValueError(f"average pooling is f32 and undilated, got {spec}")
     flat = {"flat_window": _flat("w", "out", rank), "flat_source": _flat("s", "n", rank)}
+    # How far a window reaches, and whether no two of them share an element.
+    reach = tuple((k - 1) * di + 1 for k, di in zip(spec.kernel, spec.dilation, strict=True))
+    disjoint = all(r <= st for r, st in zip(reach, spec.stride, strict=True))
     params = list(unsigned("total", "plane", "windows"))
     for d in range(rank):
         params += unsigned(f"n{d}", f"out{d}", f"pad{d}")
     if spec.what in (MAX, ARGMAX):
         params.append(("lowest", "i32" if spec.acc == "i32" else "u32"))
-    return KernelBody(render("pool.wgsl", **spec._asdict(), **flat), tuple(params), (LANES, 1, 1))
+    wgsl = render("pool.wgsl", **spec._asdict(), **flat, reach=reach, disjoint=disjoint)
+    return KernelBody(wgsl, tuple(params), (LANES, 1, 1))
 
 
 def launch(

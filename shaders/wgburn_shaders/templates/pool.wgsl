@@ -4,7 +4,8 @@
    max_grad:  0 = gradient of the windows, 1 = positions from argmax -> gradient of x
    avg:       0 = x -> mean of each window
    avg_grad:  0 = gradient of the windows -> gradient of x
-   The gradients gather: each position of x sums over the windows that cover it, in a fixed order. #}
+   The gradients gather: each position of x sums over the windows that cover it, in a fixed order; where windows are
+   disjoint that is one at most, found without a search. #}
 {% set dims = range(kernel|length) %}
 {% set gathers = what in ("max_grad", "avg_grad") %}
 {% set side = "n" if gathers else "out" %}
@@ -43,10 +44,19 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
 {% endif %}
     var sum = ${ acc }(0);
 {% for d in dims %}
+{% if disjoint %}
+    let s${ d } = q${ d } + P.pad${ d };
+    let w${ d } = s${ d } / ${ stride[d] }u;
+    let k${ d } = s${ d } - w${ d } * ${ stride[d] }u;
+    if (w${ d } < P.out${ d }
+{%- if dilation[d] > 1 %} && k${ d } % ${ dilation[d] }u == 0u{% endif %}
+{%- if reach[d] < stride[d] %} && k${ d } < ${ reach[d] }u{% endif %}) {
+{% else %}
     for (var k${ d } = 0u; k${ d } < ${ kernel[d] }u; k${ d }++) {
     let s${ d } = i32(q${ d } + P.pad${ d }) - i32(k${ d } * ${ dilation[d] }u);
     let w${ d } = u32(max(s${ d }, 0)) / ${ stride[d] }u;
     if (i32(w${ d } * ${ stride[d] }u) != s${ d } || w${ d } >= P.out${ d }) { continue; }
+{% endif %}
 {% endfor %}
     let at = base + ${ flat_window };
 {% if what == "max_grad" %}

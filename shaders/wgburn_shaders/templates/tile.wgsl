@@ -33,21 +33,41 @@
 {% endfor %}{% endfor %}
 {% endmacro %}
 
-{# Stores the tile: row<i> / col<j> are compared with the limits, offsets are out<i> + pix<j>. #}
+{# Stores the tile: row<i> / col<j> are compared with the limits, offsets are out<i> + pix<j>.
+   rolled: the store is in the text once, in loops that move the next output to a fixed place. (An index into an
+   array of outputs would put all of them into memory: lavapipe compiles that for 10 s.) #}
 {% macro store(name, tm, tn, rows, cols, acc, rolled) %}
 {% if rolled %}
-    // What is stored is long: one copy of it in a loop, not one for every output of the tile.
-    var values = array<${ acc }, ${ tm * tn }>({% for i in range(tm) %}{% for j in range(tn) %}${ name }${ i }_${ j }, {% endfor %}{% endfor %});
-    var tile_rows = array<u32, ${ tm }>({% for i in range(tm) %}row${ i }, {% endfor %});
-    var tile_outs = array<u32, ${ tm }>({% for i in range(tm) %}out${ i }, {% endfor %});
-    var tile_cols = array<u32, ${ tn }>({% for j in range(tn) %}col${ j }, {% endfor %});
-    var tile_pixels = array<u32, ${ tn }>({% for j in range(tn) %}pix${ j }, {% endfor %});
-    for (var t = 0u; t < ${ tm * tn }u; t++) {
-        let i = t / ${ tn }u;
-        let j = t % ${ tn }u;
-        if (tile_rows[i] < ${ rows } && tile_cols[j] < ${ cols }) {
-            st0(tile_outs[i] + tile_pixels[j], values[t]);
+{% for i in range(tm) %}
+    var next_row${ i } = row${ i };
+    var next_out${ i } = out${ i };
+{% endfor %}
+{% for j in range(tn) %}
+    var next_col${ j } = col${ j };
+    var next_pix${ j } = pix${ j };
+{% endfor %}
+    for (var i = 0u; i < ${ tm }u; i++) {
+        for (var j = 0u; j < ${ tn }u; j++) {
+            if (next_row0 < ${ rows } && next_col0 < ${ cols }) {
+                st0(next_out0 + next_pix0, ${ name }0_0);
+            }
+            let this_col = next_col0;
+            let this_pix = next_pix0;
+{% for j in range(tn - 1) %}
+            ${ name }0_${ j } = ${ name }0_${ j + 1 };
+            next_col${ j } = next_col${ j + 1 };
+            next_pix${ j } = next_pix${ j + 1 };
+{% endfor %}
+            next_col${ tn - 1 } = this_col;
+            next_pix${ tn - 1 } = this_pix;
         }
+{% for i in range(tm - 1) %}
+        next_row${ i } = next_row${ i + 1 };
+        next_out${ i } = next_out${ i + 1 };
+{% for j in range(tn) %}
+        ${ name }${ i }_${ j } = ${ name }${ i + 1 }_${ j };
+{% endfor %}
+{% endfor %}
     }
 {% else %}
 {% for i in range(tm) %}
