@@ -27,10 +27,10 @@ def argsort(x: NDArray[Any], descending: bool, block: int = sort.BLOCK) -> NDArr
     """As the tensor layer does: runs, then merges."""
     rows, n = x.shape
     spec = sort.choose(sort.BLOCKS, ACC[x.dtype.kind], n, descending, block)
-    at = run(sort.build(spec), [x], x.shape, np.int32, sort.launch(spec, rows, n))
+    at = run(sort.build(spec), [x], x.shape, np.int32, sort.launch(spec, rows, n, block))
     length = block
     while length < n:
-        spec = sort.choose(sort.MERGE, ACC[x.dtype.kind], n, descending)
+        spec = sort.SortSpec(sort.MERGE, ACC[x.dtype.kind], descending)
         launch = sort.launch(spec, rows, n, length)
         at = run(sort.build(spec), [x, at], x.shape, np.int32, launch)
         length *= 2
@@ -38,7 +38,7 @@ def argsort(x: NDArray[Any], descending: bool, block: int = sort.BLOCK) -> NDArr
 
 
 @pytest.mark.parametrize("descending", [False, True])
-@pytest.mark.parametrize("n", [1, 2, 3, 255, 256, 257, 512, 513, 1023, 1024])
+@pytest.mark.parametrize("n", [1, 2, 3, 33, 64, 65, 255, 256, 257, 512, 513, 1023, 1024])
 def test_one_block_is_stable(n: int, descending: bool) -> None:
     x = np.random.default_rng(n).integers(-9, 9, (5, n)).astype(np.float32)
     np.testing.assert_array_equal(argsort(x, descending), order(x, descending))
@@ -79,8 +79,9 @@ def test_many_rows_share_workgroups() -> None:
 
 
 def test_a_run_is_a_power_of_two() -> None:
-    with pytest.raises(ValueError, match="power of two"):
-        sort.build(sort.SortSpec(sort.BLOCKS, "f32", False, 24))
+    for length in (0, 1, 24, 2048):
+        with pytest.raises(ValueError, match=r"power of two|cannot order"):
+            sort.launch(sort.SortSpec(sort.BLOCKS, "f32", False), 1, 5000, length)
 
 
 # -- scatters that overwrite or combine -----------------------------------------------------------

@@ -41,7 +41,7 @@ class RowLowering(Memory):
             m for m in rest if stored[m] and nodes[m].shape == shape and count * length != count
         ]
         single = len(reductions) == 1 and not full and not nodes[reductions[0]].op.wgsl.position
-        plan = kernels.plan_rows(max(count, 1), length, contiguous, single)
+        plan = kernels.plan_rows(max(count, 1), length, contiguous, single, self.software)
         if plan.splits > 1 and not single:
             if self._rehearsing or len(group.members) > 1:
                 raise TooMany(f"rows of {length} elements are more than one workgroup walks")

@@ -1,5 +1,5 @@
 {# Stable order along the last axis of [rows, length], as positions in the row.
-   blocks: 0 = x. Runs of "size" elements are ordered, each by a bitonic network in workgroup memory;
+   blocks: 0 = x. Runs of 2^P.levels elements are ordered, each by a bitonic network in workgroup memory;
            a workgroup takes several short runs.
    merge:  0 = x, 1 = positions with ordered runs of P.run -> ordered runs of 2 * P.run. Each element
            finds its new place by a binary search in the neighbouring run.
@@ -21,38 +21,41 @@ fn key(v: ${ acc }) -> u32 {
 }
 
 {% if what == "blocks" %}
-{% set total = [size, 512] | max %}
-var<workgroup> keys: array<u32, ${ total }>;
-var<workgroup> places: array<u32, ${ total }>;
+var<workgroup> keys: array<u32, ${ block }>;
+var<workgroup> places: array<u32, ${ block }>;
 
-@compute @workgroup_size(256, 1, 1)
+// Where an element of the workgroup is in its row (x) and in memory (y), and whether there is one (z).
+fn locate(first_run: u32, e: u32) -> vec3<u32> {
+    let run = first_run + (e >> P.levels);
+    let at = ((run % P.per_row) << P.levels) + (e & ((1u << P.levels) - 1u));
+    return vec3(at, run / P.per_row * P.length + at, select(0u, 1u, run < P.runs && at < P.length));
+}
+
+@compute @workgroup_size(${ lanes }, 1, 1)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>,
         @builtin(local_invocation_index) lid: u32) {
-    let first_run = (wid.x + wid.y * nwg.x) * ${ total // size }u;
-{% for r in range(total // 256) %}
-    let e${ r } = lid + ${ 256 * r }u;
-    let run${ r } = first_run + e${ r } / ${ size }u;
-    let at${ r } = run${ r } % P.per_row * ${ size }u + e${ r } % ${ size }u;
-    let off${ r } = run${ r } / P.per_row * P.length + at${ r };
-    let valid${ r } = run${ r } < P.runs && at${ r } < P.length;
-    // What lies behind the end of a row has the largest key and the largest place.
-    var key${ r } = 0xffffffffu;
-    if (valid${ r }) { key${ r } = key(ld0(off${ r })); }
-    keys[e${ r }] = key${ r };
-    places[e${ r }] = at${ r };
-{% endfor %}
+    let first_run = (wid.x + wid.y * nwg.x) * (${ block }u >> P.levels);
+    for (var e = lid; e < ${ block }u; e += ${ lanes }u) {
+        let place = locate(first_run, e);
+        // What lies behind the end of a row has the largest key and the largest place.
+        var k = 0xffffffffu;
+        if (place.z != 0u) { k = key(ld0(place.y)); }
+        keys[e] = k;
+        places[e] = place.x;
+    }
     workgroupBarrier();
-    for (var span = 2u; span <= ${ size }u; span <<= 1u) {
-        for (var step = span >> 1u; step > 0u; step >>= 1u) {
-{% for r in range(total // 512) %}
-            {
-                let pair = lid + ${ 256 * r }u;
-                let i = pair / step * 2u * step + pair % step;
+    for (var level = 1u; level <= P.levels; level++) {
+        // Runs of 2^level go up and down in turn; the last level has one run, which goes up.
+        let direction = (1u << level) & ((1u << P.levels) - 1u);
+        for (var half = level; half > 0u; half--) {
+            let step = 1u << (half - 1u);
+            for (var pair = lid; pair < ${ block // 2 }u; pair += ${ lanes }u) {
+                let i = ((pair >> (half - 1u)) << half) + (pair & (step - 1u));
                 let j = i + step;
                 let a = keys[i];
                 let b = keys[j];
                 let after = a > b || (a == b && places[i] > places[j]);
-                if (after == ((i & ${ size - 1 }u & span) == 0u)) {
+                if (after == ((i & direction) == 0u)) {
                     keys[i] = b;
                     keys[j] = a;
                     let place = places[i];
@@ -60,13 +63,13 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
                     places[j] = place;
                 }
             }
-{% endfor %}
             workgroupBarrier();
         }
     }
-{% for r in range(total // 256) %}
-    if (valid${ r }) { st0(off${ r }, i32(places[e${ r }])); }
-{% endfor %}
+    for (var e = lid; e < ${ block }u; e += ${ lanes }u) {
+        let place = locate(first_run, e);
+        if (place.z != 0u) { st0(place.y, i32(places[e])); }
+    }
 }
 {% else %}
 @compute @workgroup_size(64, 1, 1)
