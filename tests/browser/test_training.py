@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from browser import seed_training
-from browser.rig.chromium import find_chromium
 from browser.rig.session import Session
 
 import wgburn as wb
@@ -30,21 +28,6 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def records(cpu: wb.Device) -> list[seed_training.Arrays]:
     return asyncio.run(seed_training.recorded(cpu, FOLLOWED_STEPS, BATCH, FOLLOWED_LR))
-
-
-@pytest.fixture(scope="module")
-def chromium(records: list[seed_training.Arrays]) -> Iterator[Session]:
-    if find_chromium() is None:
-        pytest.skip("Chromium is not installed")
-    mounts = {"/rig/records.npz": seed_training.pack(records)}
-    with Session(mounts=mounts) as session:
-        session.python(
-            "import json, wgburn as wb\n"
-            "from browser import seed_training\n"
-            "device = await wb.Device.wgpu_async(limits='default')"
-        )
-        yield session
-        assert not session.errors, session.errors
 
 
 def test_losses_of_a_slow_training_agree(
@@ -97,11 +80,13 @@ def test_each_step_from_the_cpus_state_natively(
 
 
 @pytest.mark.parametrize("where", ["device", "wb.Device.cpu()"])
-def test_each_step_from_the_cpus_state_in_chromium(chromium: Session, where: str) -> None:
+def test_each_step_from_the_cpus_state_in_chromium(
+    chromium: Session, records: list[seed_training.Arrays], where: str
+) -> None:
     """Parity (b) in Chromium, on WebGPU and on its numpy."""
+    chromium.site.mounts["/digits.npz"] = seed_training.pack(records)
     code = f"""
-from pyodide.http import pyfetch
-records = seed_training.unpack(await (await pyfetch("/rig/records.npz")).bytes())
+records = seed_training.unpack(await fetched("/digits.npz"))
 json.dumps([each async for each in seed_training.followed({where}, records, {BATCH})])
 """
     check_followed(json.loads(chromium.python(code, timeout=900)))

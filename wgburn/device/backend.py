@@ -177,7 +177,7 @@ class Backend:
     def plan_for(self, nodes: Sequence[Node]) -> Any:
         """The plan that realising nodes (and all that is held) would run; None where nothing
         would."""
-        wanted = self._collect(nodes)
+        wanted = self._collect(nodes, alone=False)
         return self.outline(Work(wanted).graph()) if wanted else None
 
     def execute(
@@ -266,17 +266,24 @@ class Backend:
             if not self._failed:
                 raise
 
-    def realise(self, wanted: Sequence[Node], updates: Sequence[tuple[Node, Node]] = ()) -> None:
+    def realise(
+        self,
+        wanted: Sequence[Node],
+        updates: Sequence[tuple[Node, Node]] = (),
+        alone: bool = False,
+    ) -> None:
         """Compute everything held and `wanted`. Raises what a wanted node's computation raised.
 
         `updates`: (old, new) values of one parameter or state; where nobody else holds the old
-        value the new one may take its memory.
+        value the new one may take its memory. `alone`: what else is held stays pending.
         """
         with self.lock:
-            self._realise(wanted, updates)
+            self._realise(wanted, updates, alone)
 
-    def _realise(self, wanted: Sequence[Node], updates: Sequence[tuple[Node, Node]]) -> None:
-        nodes = self._collect(wanted)
+    def _realise(
+        self, wanted: Sequence[Node], updates: Sequence[tuple[Node, Node]], alone: bool
+    ) -> None:
+        nodes = self._collect(wanted, alone)
         if not nodes:
             return
         self.check_open()
@@ -303,10 +310,13 @@ class Backend:
                 raise error from None
 
     async def realise_async(
-        self, wanted: Sequence[Node], updates: Sequence[tuple[Node, Node]] = ()
+        self,
+        wanted: Sequence[Node],
+        updates: Sequence[tuple[Node, Node]] = (),
+        alone: bool = False,
     ) -> None:
         """`realise` for platforms that cannot block while a plan's programs compile."""
-        nodes = self._collect(wanted)
+        nodes = self._collect(wanted, alone)
         if not nodes:
             return
         self.check_open()
@@ -332,9 +342,12 @@ class Backend:
                 "was computed there: make it anew"
             ) from error
 
-    def _collect(self, wanted: Sequence[Node]) -> list[Node]:
-        nodes = self.pending.nodes()
-        self.recorded = 0
+    def _collect(self, wanted: Sequence[Node], alone: bool) -> list[Node]:
+        if alone:
+            nodes = []
+        else:
+            nodes = self.pending.nodes()
+            self.recorded = 0
         if wanted:
             seen = {id(n) for n in nodes}
             nodes += [n for n in wanted if n.store is None and id(n) not in seen]
@@ -344,7 +357,7 @@ class Backend:
                 if id(n) in bad:
                     raise bad[id(n)]
             nodes = [n for n in nodes if id(n) not in bad]
-            self._failed = bool(bad)
+            self._failed = alone or bool(bad)
         return nodes
 
     def _cached(self, work: Work) -> Any:

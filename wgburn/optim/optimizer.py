@@ -149,7 +149,8 @@ class Optimizer:
         loss, undo = self._begin(closure)
         journal.note(undo.back)
         try:
-            self._record(undo)
+            for backend, nodes in self._record(undo).items():
+                backend.realise(nodes, alone=True)
             for backend, (nodes, updates) in self._changed(undo).items():
                 backend.realise(nodes, updates)
         except BaseException:
@@ -161,7 +162,8 @@ class Optimizer:
         """`step` for programs that must not block while kernels compile."""
         loss, undo = self._begin(closure)
         try:
-            self._record(undo)
+            for backend, nodes in self._record(undo).items():
+                await backend.realise_async(nodes, alone=True)
             for backend, (nodes, updates) in self._changed(undo).items():
                 await backend.realise_async(nodes, updates)
         except BaseException:
@@ -175,7 +177,10 @@ class Optimizer:
         with enable_grad():
             return closure(), _Undo()
 
-    def _record(self, undo: _Undo) -> None:
+    def _record(self, undo: _Undo) -> dict[Any, list[Node]]:
+        """Record the step. Returns, per device, fresh parameters that nobody has computed. Computed
+        first, they leave the first step's plan the same as that of all later ones."""
+        fresh: dict[Any, list[Node]] = {}
         with no_grad():
             for group in self.param_groups:
                 for p in group["params"]:
@@ -183,12 +188,15 @@ class Optimizer:
                         continue
                     state = self.state.setdefault(p, {})
                     before = dict(state)
+                    if p._node.store is None:
+                        fresh.setdefault(p._node.backend, []).append(p._node)
                     if not state:
                         state.update(self.start(group, p))
                     undo.states.append((state, before, dict(state)))
                     value = self.update(group, p.detach(), p.grad.detach(), state)
                     undo.parameters.append((p, p._node, p._version))
                     p._assign(value)
+        return fresh
 
     @staticmethod
     def _changed(undo: _Undo) -> dict[Any, tuple[list[Node], list[tuple[Node, Node]]]]:
