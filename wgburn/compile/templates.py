@@ -210,7 +210,7 @@ def _scan(what: str) -> Callable[[GNode, Sequence[Operand], Target], Launched]:
     def launch(node: GNode, ops: Sequence[Operand], target: Target) -> Launched:
         outer, length, inner = _around(node.shape, node.attrs)
         acc = WGSL_TYPE[ops[0].dtype.kind]
-        spec = kscan.choose(what, acc, outer, length, inner)
+        spec = kscan.choose(what, acc, outer, length, inner, software=target.software)
         values, groups = kscan.launch(spec, outer, length, inner)
         return Launched(kscan.build(spec), values, groups)
 

@@ -34,22 +34,31 @@ class ScanSpec(NamedTuple):
     acc: str
     reverse: bool = False  # from the last element to the first
     kind: str = SERIAL
+    lanes: int = 64
 
 
 def choose(
-    what: str, acc: str, outer: int, length: int, inner: int, reverse: bool = False
+    what: str,
+    acc: str,
+    outer: int,
+    length: int,
+    inner: int,
+    reverse: bool = False,
+    software: bool = False,
 ) -> ScanSpec:
-    enough = outer * inner >= WANTED_THREADS and length <= MAX_TRIPS
-    return ScanSpec(what, acc, reverse, SERIAL if length <= SHORT or enough else WORKGROUP)
+    """The default spec. An adapter that runs on a CPU (`software`) compiles small workgroups
+    faster."""
+    if length <= SHORT or (outer * inner >= WANTED_THREADS and length <= MAX_TRIPS):
+        return ScanSpec(what, acc, reverse)
+    return ScanSpec(what, acc, reverse, WORKGROUP, 64 if software else 256)
 
 
 @cache
 def build(spec: ScanSpec) -> KernelBody:
-    lanes = 64 if spec.kind == SERIAL else 256
     if spec.what in PAIRS and spec.reverse:
         raise ValueError(f"{spec.what} runs forwards only")
-    wgsl = render("scan_pair.wgsl" if spec.what in PAIRS else "scan.wgsl", **spec._asdict())
-    return KernelBody(wgsl, unsigned("rows", "length", "inner"), (lanes, 1, 1))
+    wgsl = render("scan.wgsl", **spec._asdict())
+    return KernelBody(wgsl, unsigned("rows", "length", "inner"), (spec.lanes, 1, 1))
 
 
 def launch(spec: ScanSpec, outer: int, length: int, inner: int) -> Launch:
