@@ -12,7 +12,7 @@ import json
 import queue
 import time
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +51,6 @@ class Session:
         webgpu: str = "swiftshader",
         packages: tuple[str, ...] = (),
         folders: tuple[str, ...] = ("tests", "examples"),
-        mounts: Mapping[str, Path | bytes] | None = None,
     ) -> None:
         name, data = wheel()
         pure = pure_wheels(*PURE, *packages)
@@ -63,7 +62,6 @@ class Session:
         }
         self.site = Site(
             {
-                **(mounts or {}),
                 "/assets/": assets(),
                 f"/rig/{name}": data,
                 "/rig/config.json": json.dumps(config).encode(),
