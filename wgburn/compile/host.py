@@ -41,6 +41,13 @@ class Inner:
     srcs: tuple[int, ...]
     dyn: tuple[int, int]
     view: str  # the name of a view, else ""
+    at: int = -1  # where a block's value is in the room of its step; -1: not there
+
+    def sized(self, size: int) -> tuple[int, ...]:
+        """The value's shape within a block of `size`."""
+        if self.axis is None:
+            return self.shape
+        return (*self.shape[: self.axis], size, *self.shape[self.axis + 1 :])
 
 
 @dataclass(frozen=True)
@@ -53,6 +60,7 @@ class HostStep:
     extent: int  # length of the block axis
     block: int  # elements of it per block
     dead: tuple[int, ...]  # values not needed after the step
+    room: int = 0  # bytes for the values that stay inside a block
     reads: tuple[str, ...] = ()  # "float32[256, 64]" each, for people
 
 
@@ -256,7 +264,8 @@ def plan_host(graph: Graph, fuse: bool, threads: int) -> HostPlan:
             row = max(prod(group.shape) // extent * 4, 1)
             block = max(1, min(BLOCK_BYTES // row, -(-extent // threads)))
             inputs = tuple((i, axes[i]) for i in blocking.inputs)
-            steps.append(HostStep(inner, inputs, outputs, extent, block, ()))
+            placed, room = _rooms(inner, outputs, block)
+            steps.append(HostStep(placed, inputs, outputs, extent, block, (), room))
             have.update(outputs)
     for o in graph.outputs:
         whole(o)
@@ -278,6 +287,37 @@ def _inner(n: GNode, i: int, axis: int | None) -> Inner:
         (n.dyn, n.dyn + n.ndyn),
         view,
     )
+
+
+def _rooms(
+    inner: tuple[Inner, ...], outputs: tuple[int, ...], block: int
+) -> tuple[tuple[Inner, ...], int]:
+    """Place the values that stay inside a block: memory is used again as soon as its last reader
+    has run, so that a long chain stays in cache. (the ops with their places, bytes)"""
+    base: dict[int, int] = {}  # views read the memory of what they show
+    last: dict[int, int] = {}
+    for k, n in enumerate(inner):
+        base[n.node] = base.get(n.srcs[0], n.srcs[0]) if n.view else n.node
+        for s in n.srcs:
+            last[base.get(s, s)] = k
+    free: dict[int, list[int]] = {}
+    ends: dict[int, list[tuple[int, int]]] = {}
+    found = []
+    total = 0
+    for k, n in enumerate(inner):
+        if n.elementwise and n.node not in outputs:
+            size = -(-prod(n.sized(block)) * n.dtype.itemsize // 64) * 64
+            unused = free.get(size)
+            at = unused.pop() if unused else total
+            total = max(total, at + size)
+            # What is the same in every block is computed in the first one only.
+            if n.axis is not None:
+                ends.setdefault(last[n.node], []).append((size, at))
+            n = replace(n, at=at)
+        for size, at in ends.pop(k, ()):
+            free.setdefault(size, []).append(at)
+        found.append(n)
+    return tuple(found), total
 
 
 def _labels(graph: Graph, s: HostStep) -> tuple[str, ...]:
