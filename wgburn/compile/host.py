@@ -9,12 +9,12 @@ the ops run on slices; only what another group reads is written to memory.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
 from ..core.errors import DTypeError
-from ..ops.record import Unsupported
+from ..ops.record import Call, Unsupported
 from .graph import GNode, Graph
 from .group import Group, Grouping
 from .simplify import simplify
@@ -41,6 +41,7 @@ class Inner:
     srcs: tuple[int, ...]
     dyn: tuple[int, int]
     view: str  # the name of a view, else ""
+    call: Call  # for the whole value, without its numbers
     at: int = -1  # where a block's value is in the room of its step; -1: not there
 
     def sized(self, size: int) -> tuple[int, ...]:
@@ -48,6 +49,13 @@ class Inner:
         if self.axis is None:
             return self.shape
         return (*self.shape[: self.axis], size, *self.shape[self.axis + 1 :])
+
+    def on(self, size: int) -> Call:
+        """The call for a block of `size`."""
+        shape = self.sized(size)
+        # The attributes of these views are the shape that they give.
+        attrs = shape if self.view in ("reshape", "expand") else self.attrs
+        return Call(attrs, (), shape, self.dtype)
 
 
 @dataclass(frozen=True)
@@ -61,6 +69,8 @@ class HostStep:
     block: int  # elements of it per block
     dead: tuple[int, ...]  # values not needed after the step
     room: int = 0  # bytes for the values that stay inside a block
+    #: What to compute in a block, by its size: the last block may be smaller than the others.
+    calls: dict[int, tuple[tuple[Inner, Call], ...]] = field(default_factory=dict)
     reads: tuple[str, ...] = ()  # "float32[256, 64]" each, for people
 
 
@@ -88,6 +98,8 @@ def _through_reshape(old: tuple[int, ...], new: tuple[int, ...], axis: int) -> i
 def axes_above(n: GNode, shapes: list[tuple[int, ...]], axis: int | None) -> list[int | None]:
     """The block axis of each input of a node that is walked along `axis` (None: the same value in
     every block). Raises _NoAxis where the walk does not pass through."""
+    if n.ndyn:
+        raise _NoAxis  # a block's calls are made once, and numbers change
     if axis is None:
         return [None] * len(shapes)
     kind, name = n.op.kind, n.op.name
@@ -265,7 +277,9 @@ def plan_host(graph: Graph, fuse: bool, threads: int) -> HostPlan:
             block = max(1, min(BLOCK_BYTES // row, -(-extent // threads)))
             inputs = tuple((i, axes[i]) for i in blocking.inputs)
             placed, room = _rooms(inner, outputs, block)
-            steps.append(HostStep(placed, inputs, outputs, extent, block, (), room))
+            sizes = {min(block, extent), extent % block or block}
+            calls = {s: tuple((n, n.on(s)) for n in placed) for s in sizes}
+            steps.append(HostStep(placed, inputs, outputs, extent, block, (), room, calls=calls))
             have.update(outputs)
     for o in graph.outputs:
         whole(o)
@@ -286,6 +300,7 @@ def _inner(n: GNode, i: int, axis: int | None) -> Inner:
         n.srcs,
         (n.dyn, n.dyn + n.ndyn),
         view,
+        Call(n.attrs, (), n.shape, n.dtype.np),
     )
 
 

@@ -103,23 +103,22 @@ class Runner:
             for d in step.dead:
                 self.values[d] = None
 
-    def _call(self, n: Inner, shape: tuple[int, ...], out: NDArray[Any] | None = None) -> Call:
-        lo, hi = n.dyn
-        # A view's attributes are the shape that it gives.
-        attrs = shape if n.view in ("reshape", "expand") else n.attrs
-        return Call(attrs, tuple(self.numbers[lo:hi]) if hi > lo else (), shape, n.dtype, out)
-
     def _whole(self, n: Inner) -> NDArray[Any]:
-        args = [self.values[s] for s in n.srcs]
+        values = self.values
+        args = [values[s] for s in n.srcs]
+        lo, hi = n.dyn
+        call = n.call
+        if lo != hi:
+            call = Call(call.attrs, tuple(self.numbers[lo:hi]), call.shape, call.dtype)
         if n.elementwise:
             out = hostmem.empty(n.shape, n.dtype)
-            n.rule(self._call(n, n.shape), out, *args)
+            n.rule(call, out, *args)
             return out
         if WORKERS > 1 and not n.view:
             found = _parts(n, args)
             if found is not None:
                 return self._in_parts(n, args, *found)
-        made: NDArray[Any] = n.rule(self._call(n, n.shape), *args)
+        made: NDArray[Any] = n.rule(call, *args)
         return made if made.dtype == n.dtype else made.astype(n.dtype)
 
     def _in_parts(
@@ -133,10 +132,10 @@ class Runner:
             for k in mine:
                 own = [a[parts[k]] if c else a for c, a in zip(cut.inputs, args, strict=True)]
                 if out is None:
-                    found[k] = n.rule(self._call(n, n.shape), *own)
+                    found[k] = n.rule(n.call, *own)
                     continue
                 to = out[parts[k]]
-                made = n.rule(self._call(n, to.shape, to), *own)
+                made = n.rule(n.call._replace(shape=to.shape, out=to), *own)
                 if made is not to:
                     np.copyto(to, made, casting="unsafe")
 
@@ -162,19 +161,14 @@ class Runner:
         room = hostmem.empty((step.room,), _BYTES)
         inputs = [(i, axis, values[i]) for i, axis in step.inputs]
         local: dict[int, NDArray[Any]] = {}
-        todo: list[tuple[Inner, Call]] = []
-        size = 0
         for lo in starts:
             hi = min(lo + step.block, step.extent)
-            if hi - lo != size:
-                # What is the same in every block is computed in the first one.
-                varying = [n for n in step.inner if size == 0 or n.axis is not None]
-                size = hi - lo
-                todo = [(n, self._call(n, n.sized(size))) for n in varying]
             for i, axis, a in inputs:
                 local[i] = _sliced(a, axis, lo, hi)
-            for n, call in todo:
+            for n, call in step.calls[hi - lo]:
                 k = n.node
+                if n.axis is None and k in local:
+                    continue  # the same in every block
                 args = [local[s] for s in n.srcs]
                 if n.at >= 0:
                     to = np.ndarray(call.shape, n.dtype, room, n.at)
