@@ -219,7 +219,7 @@ class Blocking:
         return None
 
 
-def plan_host(graph: Graph, fuse: bool, threads: int) -> HostPlan:
+def plan_host(graph: Graph, fuse: bool) -> HostPlan:
     """The plan of a graph on the host."""
     graph = simplify(graph)
     for n in graph.nodes:
@@ -274,10 +274,10 @@ def plan_host(graph: Graph, fuse: bool, threads: int) -> HostPlan:
             inner = tuple(_inner(graph.nodes[i], i, axes[i]) for i in blocking.order)
             extent = group.shape[d]
             row = max(prod(group.shape) // extent * 4, 1)
-            block = max(1, min(BLOCK_BYTES // row, -(-extent // threads)))
+            block = min(max(1, BLOCK_BYTES // row), extent)
             inputs = tuple((i, axes[i]) for i in blocking.inputs)
             placed, room = _rooms(inner, outputs, block)
-            sizes = {min(block, extent), extent % block or block}
+            sizes = {block, extent % block or block}
             calls = {s: tuple((n, n.on(s)) for n in placed) for s in sizes}
             steps.append(HostStep(placed, inputs, outputs, extent, block, (), room, calls=calls))
             have.update(outputs)

@@ -56,9 +56,9 @@ PARTS = {
 }
 #: Elements read and written below which a second thread does not pay; multiplications for products.
 PART_ELEMENTS = 1 << 17
-PART_PRODUCTS = 1 << 24
+PART_PRODUCTS = 1 << 26
 #: Blocks below which a second thread does not pay.
-PART_BLOCKS = 4
+PART_BLOCKS = 16
 
 
 def _product_cut(n: Inner, args: list[NDArray[Any]]) -> Cut:
@@ -246,7 +246,7 @@ class CpuBackend(Backend):
         super().__init__("cpu", info)
 
     def outline(self, graph: Graph) -> HostPlan:
-        return plan_host(graph, config.fuse, WORKERS)
+        return plan_host(graph, config.fuse)
 
     def rehearse(self) -> HostPaper:
         return HostPaper()
