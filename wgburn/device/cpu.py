@@ -36,23 +36,24 @@ def _sliced(a: NDArray[Any], axis: int | None, lo: int, hi: int) -> NDArray[Any]
 
 
 class Cut(NamedTuple):
-    """How a heavy op falls into independent parts along the first axis: which inputs are cut (every
-    part reads the others whole); joins=False: the parts' results add up."""
+    """How a heavy op falls into independent parts: the axis of each input that is cut (None: every
+    part reads it whole), and the axis of the result; joins=False: the parts' results add up."""
 
-    inputs: tuple[bool, ...]
+    inputs: tuple[int | None, ...]
+    axis: int = 0
     joins: bool = True
 
 
 #: Samples of a batch are independent in convolutions and pools.
 PARTS = {
-    "conv": Cut((True, False)),
-    "conv_input_grad": Cut((True, False)),
-    "conv_weight_grad": Cut((True, True), joins=False),
-    "max_pool": Cut((True,)),
-    "max_pool_index": Cut((True,)),
-    "max_pool_grad": Cut((True, True)),
-    "avg_pool": Cut((True,)),
-    "avg_pool_grad": Cut((True,)),
+    "conv": Cut((0, None)),
+    "conv_input_grad": Cut((0, None)),
+    "conv_weight_grad": Cut((0, 0), joins=False),
+    "max_pool": Cut((0,)),
+    "max_pool_index": Cut((0,)),
+    "max_pool_grad": Cut((0, 0)),
+    "avg_pool": Cut((0,)),
+    "avg_pool_grad": Cut((0,)),
 }
 #: Elements read and written below which a second thread does not pay; multiplications for products.
 PART_ELEMENTS = 1 << 17
@@ -63,9 +64,14 @@ PART_BLOCKS = 16
 
 def _product_cut(n: Inner, args: list[NDArray[Any]]) -> Cut:
     """Rows are independent in a matrix product, and so are the products of a batch."""
-    if len(n.shape) == 2:
-        return Cut((True, False))
-    return Cut(tuple(a.ndim == len(n.shape) and a.shape[0] != 1 for a in args))
+    rank = len(n.shape)
+    axis = max(range(rank - 1), key=n.shape.__getitem__) - rank
+    a, b = (axis if x.ndim >= -axis and x.shape[axis] != 1 else None for x in args)
+    return Cut((a, b if axis < -2 else None), axis)
+
+
+def _at(axis: int, a: NDArray[Any], part: slice) -> tuple[Any, ...]:
+    return (slice(None),) * (axis % a.ndim) + (part,)
 
 
 def _parts(n: Inner, args: list[NDArray[Any]]) -> tuple[Cut, list[slice]] | None:
@@ -79,7 +85,7 @@ def _parts(n: Inner, args: list[NDArray[Any]]) -> tuple[Cut, list[slice]] | None
         if found is None or sum(a.size for a in args) + prod(n.shape) < PART_ELEMENTS:
             return None
         cut = found
-    extent = (n.shape if cut.joins else args[0].shape)[0]
+    extent = (n.shape if cut.joins else args[0].shape)[cut.axis]
     if extent < 2 * WORKERS:
         return None
     step = -(-extent // WORKERS)
@@ -130,11 +136,14 @@ class Runner:
 
         def run(mine: Iterator[int]) -> None:
             for k in mine:
-                own = [a[parts[k]] if c else a for c, a in zip(cut.inputs, args, strict=True)]
+                own = [
+                    a if axis is None else a[_at(axis, a, parts[k])]
+                    for axis, a in zip(cut.inputs, args, strict=True)
+                ]
                 if out is None:
                     found[k] = n.rule(n.call, *own)
                     continue
-                to = out[parts[k]]
+                to = out[_at(cut.axis, out, parts[k])]
                 made = n.rule(n.call._replace(shape=to.shape, out=to), *own)
                 if made is not to:
                     np.copyto(to, made, casting="unsafe")

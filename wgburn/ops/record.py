@@ -30,7 +30,7 @@ class Call(NamedTuple):
     dyn: tuple[Any, ...]
     shape: Shape
     dtype: np.dtype[Any]
-    out: Array | None = None  # C-contiguous memory that the result may be written to
+    out: Array | None = None  # where the result may be written
 
     def room(self) -> Array:
         """Memory for the result: where the caller wants it, or new."""
