@@ -307,6 +307,8 @@ class CpuBackend(Backend):
         numbers: list[Any],
         lasting: Sequence[bool] = (),
     ) -> list[Store]:
+        # Products in parts share the cores by our own threads; in a small one BLAS' second thread
+        # saves nothing, and on a busy machine it is waited for.
         with np.errstate(all="ignore"), single_threaded():
             values = Runner(plan, leaves, numbers).values
         return [
