@@ -9,12 +9,12 @@ the ops run on slices; only what another group reads is written to memory.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
 from ..core.errors import DTypeError
-from ..ops.record import Unsupported
+from ..ops.record import Call, Unsupported
 from .graph import GNode, Graph
 from .group import Group, Grouping
 from .simplify import simplify
@@ -41,6 +41,21 @@ class Inner:
     srcs: tuple[int, ...]
     dyn: tuple[int, int]
     view: str  # the name of a view, else ""
+    call: Call  # for the whole value, without its numbers
+    at: int = -1  # where a block's value is in the room of its step; -1: not there
+
+    def sized(self, size: int) -> tuple[int, ...]:
+        """The value's shape within a block of `size`."""
+        if self.axis is None:
+            return self.shape
+        return (*self.shape[: self.axis], size, *self.shape[self.axis + 1 :])
+
+    def on(self, size: int) -> Call:
+        """The call for a block of `size`."""
+        shape = self.sized(size)
+        # The attributes of these views are the shape that they give.
+        attrs = shape if self.view in ("reshape", "expand") else self.attrs
+        return Call(attrs, (), shape, self.dtype)
 
 
 @dataclass(frozen=True)
@@ -53,6 +68,9 @@ class HostStep:
     extent: int  # length of the block axis
     block: int  # elements of it per block
     dead: tuple[int, ...]  # values not needed after the step
+    room: int = 0  # bytes for the values that stay inside a block
+    #: What to compute in a block, by its size: the last block may be smaller than the others.
+    calls: dict[int, tuple[tuple[Inner, Call], ...]] = field(default_factory=dict)
     reads: tuple[str, ...] = ()  # "float32[256, 64]" each, for people
 
 
@@ -80,6 +98,8 @@ def _through_reshape(old: tuple[int, ...], new: tuple[int, ...], axis: int) -> i
 def axes_above(n: GNode, shapes: list[tuple[int, ...]], axis: int | None) -> list[int | None]:
     """The block axis of each input of a node that is walked along `axis` (None: the same value in
     every block). Raises _NoAxis where the walk does not pass through."""
+    if n.ndyn:
+        raise _NoAxis  # a block's calls are made once, and numbers change
     if axis is None:
         return [None] * len(shapes)
     kind, name = n.op.kind, n.op.name
@@ -199,7 +219,7 @@ class Blocking:
         return None
 
 
-def plan_host(graph: Graph, fuse: bool, threads: int) -> HostPlan:
+def plan_host(graph: Graph, fuse: bool) -> HostPlan:
     """The plan of a graph on the host."""
     graph = simplify(graph)
     for n in graph.nodes:
@@ -254,9 +274,12 @@ def plan_host(graph: Graph, fuse: bool, threads: int) -> HostPlan:
             inner = tuple(_inner(graph.nodes[i], i, axes[i]) for i in blocking.order)
             extent = group.shape[d]
             row = max(prod(group.shape) // extent * 4, 1)
-            block = max(1, min(BLOCK_BYTES // row, -(-extent // threads)))
+            block = min(max(1, BLOCK_BYTES // row), extent)
             inputs = tuple((i, axes[i]) for i in blocking.inputs)
-            steps.append(HostStep(inner, inputs, outputs, extent, block, ()))
+            placed, room = _rooms(inner, outputs, block)
+            sizes = {block, extent % block or block}
+            calls = {s: tuple((n, n.on(s)) for n in placed) for s in sizes}
+            steps.append(HostStep(placed, inputs, outputs, extent, block, (), room, calls=calls))
             have.update(outputs)
     for o in graph.outputs:
         whole(o)
@@ -277,7 +300,39 @@ def _inner(n: GNode, i: int, axis: int | None) -> Inner:
         n.srcs,
         (n.dyn, n.dyn + n.ndyn),
         view,
+        Call(n.attrs, (), n.shape, n.dtype.np),
     )
+
+
+def _rooms(
+    inner: tuple[Inner, ...], outputs: tuple[int, ...], block: int
+) -> tuple[tuple[Inner, ...], int]:
+    """Place the values that stay inside a block: memory is used again as soon as its last reader
+    has run, so that a long chain stays in cache. (the ops with their places, bytes)"""
+    base: dict[int, int] = {}  # views read the memory of what they show
+    last: dict[int, int] = {}
+    for k, n in enumerate(inner):
+        base[n.node] = base.get(n.srcs[0], n.srcs[0]) if n.view else n.node
+        for s in n.srcs:
+            last[base.get(s, s)] = k
+    free: dict[int, list[int]] = {}
+    ends: dict[int, list[tuple[int, int]]] = {}
+    found = []
+    total = 0
+    for k, n in enumerate(inner):
+        if n.elementwise and n.node not in outputs:
+            size = -(-prod(n.sized(block)) * n.dtype.itemsize // 64) * 64
+            unused = free.get(size)
+            at = unused.pop() if unused else total
+            total = max(total, at + size)
+            # What is the same in every block is computed in the first one only.
+            if n.axis is not None:
+                ends.setdefault(last[n.node], []).append((size, at))
+            n = replace(n, at=at)
+        for size, at in ends.pop(k, ()):
+            free.setdefault(size, []).append(at)
+        found.append(n)
+    return tuple(found), total
 
 
 def _labels(graph: Graph, s: HostStep) -> tuple[str, ...]:

@@ -30,12 +30,16 @@ class Usage(NamedTuple):
     peak_reserved: int
 
 
+#: Memory and its address, which takes numpy longer to find than the rest of `empty`.
+Raw = tuple[NDArray[np.uint8], int]
+
+
 class _Block:
     """Owns one raw allocation; numpy keeps it alive as the base of every view."""
 
     __slots__ = ("raw", "size", "asked", "__array_interface__")
 
-    def __init__(self, raw: NDArray[np.uint8], size: int, asked: int) -> None:
+    def __init__(self, raw: Raw, size: int, asked: int) -> None:
         self.raw = raw
         self.size = size
         self.asked = asked
@@ -45,7 +49,7 @@ class _Block:
         _give_back(self.size, self.asked, self.raw)
 
 
-_free: dict[int, list[NDArray[np.uint8]]] = {}
+_free: dict[int, list[Raw]] = {}
 _cached = _lent = _asked = _peak_asked = _peak_reserved = 0
 # Re-entrant: the garbage collector may run a block's __del__ while this thread holds the lock.
 _lock = threading.RLock()
@@ -56,7 +60,7 @@ def _size_class(nbytes: int) -> int:
     return -(-nbytes // step) * step
 
 
-def _give_back(size: int, asked: int, raw: NDArray[np.uint8]) -> None:
+def _give_back(size: int, asked: int, raw: Raw) -> None:
     global _cached, _lent, _asked
     try:
         with _lock:
@@ -86,13 +90,14 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
         _peak_asked = max(_peak_asked, _asked)
         _peak_reserved = max(_peak_reserved, _lent + _cached)
     if raw is None:
-        raw = np.empty(size, np.uint8)
+        fresh = np.empty(size, np.uint8)
+        raw = fresh, fresh.ctypes.data
     block = _Block(raw, size, nbytes)
     block.__array_interface__ = {
         "version": 3,
         "shape": shape,
         "typestr": dtype.str,
-        "data": (raw.ctypes.data, False),
+        "data": (raw[1], False),
     }
     return np.asarray(block)
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
@@ -27,14 +28,11 @@ from .backend import Backend, DeviceInfo, MemoryReport
 from .blas import can_limit, single_threaded
 from .paper import Held, HostPaper
 
+_BYTES = np.dtype(np.uint8)
+
 
 def _sliced(a: NDArray[Any], axis: int | None, lo: int, hi: int) -> NDArray[Any]:
     return a if axis is None else a[(slice(None),) * axis + (slice(lo, hi),)]
-
-
-def _sized(n: Inner, size: int) -> tuple[int, ...]:
-    """A value's shape within a block of `size`."""
-    return n.shape if n.axis is None else (*n.shape[: n.axis], size, *n.shape[n.axis + 1 :])
 
 
 class Cut(NamedTuple):
@@ -46,7 +44,7 @@ class Cut(NamedTuple):
     joins: bool = True
 
 
-#: Samples of a batch are independent in convolutions and pools; rows are in a matrix product.
+#: Samples of a batch are independent in convolutions and pools.
 PARTS = {
     "conv": Cut((0, None)),
     "conv_input_grad": Cut((0, None)),
@@ -56,31 +54,42 @@ PARTS = {
     "max_pool_grad": Cut((0, 0)),
     "avg_pool": Cut((0,)),
     "avg_pool_grad": Cut((0,)),
-    "matmul": Cut((-2, None), axis=-2),
 }
 #: Elements read and written below which a second thread does not pay; multiplications for products.
 PART_ELEMENTS = 1 << 17
-PART_PRODUCTS = 1 << 22
+PART_PRODUCTS = 1 << 26
+#: Blocks below which a second thread does not pay.
+PART_BLOCKS = 16
+
+
+def _product_cut(n: Inner, args: list[NDArray[Any]]) -> Cut:
+    """Rows are independent in a matrix product, and so are the products of a batch."""
+    rank = len(n.shape)
+    axis = max(range(rank - 1), key=n.shape.__getitem__) - rank
+    a, b = (axis if x.ndim >= -axis and x.shape[axis] != 1 else None for x in args)
+    return Cut((a, b if axis < -2 else None), axis)
 
 
 def _at(axis: int, a: NDArray[Any], part: slice) -> tuple[Any, ...]:
     return (slice(None),) * (axis % a.ndim) + (part,)
 
 
-def _parts(cut: Cut, n: Inner, args: list[NDArray[Any]]) -> list[slice]:
-    """The pieces to run at the same time; one piece where that would not pay."""
-    first = args[0]
+def _parts(n: Inner, args: list[NDArray[Any]]) -> tuple[Cut, list[slice]] | None:
+    """The pieces to run at the same time, or None where that would not pay."""
     if n.name == "matmul":
-        if first.ndim != 2 or args[1].ndim != 2 or not can_limit():
-            return [slice(0, 0)]
-        busy = first.shape[0] * first.shape[1] * args[1].shape[1] >= PART_PRODUCTS
+        if prod(n.shape) * args[0].shape[-1] < PART_PRODUCTS or not can_limit():
+            return None
+        cut = _product_cut(n, args)
     else:
-        busy = sum(a.size for a in args) + prod(n.shape) >= PART_ELEMENTS
-    extent = first.shape[(cut.inputs[0] or 0) % first.ndim] if first.ndim else 0
-    if not busy or extent < 2 * WORKERS:
-        return [slice(0, extent)]
+        found = PARTS.get(n.name)
+        if found is None or sum(a.size for a in args) + prod(n.shape) < PART_ELEMENTS:
+            return None
+        cut = found
+    extent = (n.shape if cut.joins else args[0].shape)[cut.axis]
+    if extent < 2 * WORKERS:
+        return None
     step = -(-extent // WORKERS)
-    return [slice(lo, min(lo + step, extent)) for lo in range(0, extent, step)]
+    return cut, [slice(lo, min(lo + step, extent)) for lo in range(0, extent, step)]
 
 
 class Runner:
@@ -100,116 +109,89 @@ class Runner:
             for d in step.dead:
                 self.values[d] = None
 
-    def _call(self, n: Inner, shape: tuple[int, ...]) -> Call:
-        lo, hi = n.dyn
-        return Call(n.attrs, tuple(self.numbers[lo:hi]) if hi > lo else (), shape, n.dtype)
-
     def _whole(self, n: Inner) -> NDArray[Any]:
-        call = self._call(n, n.shape)
-        args = [self.values[s] for s in n.srcs]
+        values = self.values
+        args = [values[s] for s in n.srcs]
+        lo, hi = n.dyn
+        call = n.call
+        if lo != hi:
+            call = Call(call.attrs, tuple(self.numbers[lo:hi]), call.shape, call.dtype)
         if n.elementwise:
             out = hostmem.empty(n.shape, n.dtype)
             n.rule(call, out, *args)
             return out
-        cut = PARTS.get(n.name)
-        if cut is not None and WORKERS > 1:
-            parts = _parts(cut, n, args)
-            if len(parts) > 1:
-                return self._in_parts(n, cut, args, parts)
+        if WORKERS > 1 and not n.view:
+            found = _parts(n, args)
+            if found is not None:
+                return self._in_parts(n, args, *found)
         made: NDArray[Any] = n.rule(call, *args)
         return made if made.dtype == n.dtype else made.astype(n.dtype)
 
     def _in_parts(
-        self, n: Inner, cut: Cut, args: list[NDArray[Any]], parts: list[slice]
+        self, n: Inner, args: list[NDArray[Any]], cut: Cut, parts: list[slice]
     ) -> NDArray[Any]:
-        """Run a heavy op on pieces of its inputs, a thread each."""
+        """Run a heavy op on pieces of its inputs."""
         out = hostmem.empty(n.shape, n.dtype) if cut.joins else None
+        found: list[Any] = [None] * len(parts)
 
-        def run(part: slice) -> Any:
-            own = [
-                a if axis is None else a[_at(axis, a, part)]
-                for axis, a in zip(cut.inputs, args, strict=True)
-            ]
-            shape = list(n.shape)
-            if out is not None:
-                shape[cut.axis] = part.stop - part.start
-            with np.errstate(all="ignore"):
-                made = n.rule(self._call(n, tuple(shape)), *own)
+        def run(mine: Iterator[int]) -> None:
+            for k in mine:
+                own = [
+                    a if axis is None else a[_at(axis, a, parts[k])]
+                    for axis, a in zip(cut.inputs, args, strict=True)
+                ]
                 if out is None:
-                    return made
-                np.copyto(out[_at(cut.axis, out, part)], made, casting="unsafe")
-            return None
+                    found[k] = n.rule(n.call, *own)
+                    continue
+                to = out[_at(cut.axis, out, parts[k])]
+                made = n.rule(n.call._replace(shape=to.shape, out=to), *own)
+                if made is not to:
+                    np.copyto(to, made, casting="unsafe")
 
-        with single_threaded():
-            others = [pool().submit(run, part) for part in parts[1:]]
-            found = [run(parts[0]), *(f.result() for f in others)]
+        share(range(len(parts)), run)
         if out is not None:
             return out
         total: NDArray[Any] = sum(found[1:], start=found[0])
         return total.astype(n.dtype, copy=False)
 
     def _blocks(self, step: HostStep) -> None:
-        outputs = set(step.outputs)
         for n in step.inner:
-            if n.node in outputs:
+            if n.node in step.outputs:
                 self.values[n.node] = hostmem.empty(n.shape, n.dtype)
         starts = range(0, step.extent, step.block)
-        if len(starts) < 4 or WORKERS == 1:
-            self._walk(step, outputs, starts)
-            return
-        half = len(starts) // WORKERS
-        parts = [
-            starts[k * half : (k + 1) * half if k + 1 < WORKERS else None] for k in range(WORKERS)
-        ]
-        others = [pool().submit(self._walk_quietly, step, outputs, p) for p in parts[1:]]
-        self._walk(step, outputs, parts[0])
-        for f in others:
-            f.result()
+        if len(starts) < PART_BLOCKS:
+            self._walk(step, starts)
+        else:
+            share(starts, lambda mine: self._walk(step, mine))
 
-    def _walk_quietly(self, step: HostStep, outputs: set[int], starts: range) -> None:
-        with np.errstate(all="ignore"):
-            self._walk(step, outputs, starts)
-
-    def _walk(self, step: HostStep, outputs: set[int], starts: range) -> None:
+    def _walk(self, step: HostStep, starts: Iterable[int]) -> None:
         """Compute the blocks that begin at `starts`."""
         values = self.values
-        scratch: dict[int, NDArray[Any]] = {}
-        calls: dict[int, Call] = {}
+        room = hostmem.empty((step.room,), _BYTES)
         inputs = [(i, axis, values[i]) for i, axis in step.inputs]
-        previous = -1
         local: dict[int, NDArray[Any]] = {}
         for lo in starts:
             hi = min(lo + step.block, step.extent)
-            size = hi - lo
             for i, axis, a in inputs:
                 local[i] = _sliced(a, axis, lo, hi)
-            for n in step.inner:
+            for n, call in step.calls[hi - lo]:
                 k = n.node
-                if n.axis is None and lo != starts[0]:
-                    continue
-                if size != previous or k not in calls:
-                    shape = _sized(n, size)
-                    attrs = shape if n.view in ("reshape", "expand") else n.attrs
-                    calls[k] = self._call(n, shape)._replace(attrs=attrs)
+                if n.axis is None and k in local:
+                    continue  # the same in every block
                 args = [local[s] for s in n.srcs]
-                if k in outputs:
+                if n.at >= 0:
+                    to = np.ndarray(call.shape, n.dtype, room, n.at)
+                elif k in step.outputs:
                     to = _sliced(values[k], n.axis, lo, hi)
-                    if n.elementwise:
-                        n.rule(calls[k], to, *args)
-                    else:
-                        np.copyto(to, n.rule(calls[k], *args), casting="unsafe")
-                    local[k] = to
-                elif n.elementwise:
-                    room = scratch.get(k)
-                    if room is None:
-                        room = scratch[k] = hostmem.empty(_sized(n, step.block), n.dtype)
-                    to = room if size == step.block else _sliced(room, n.axis, 0, size)
-                    n.rule(calls[k], to, *args)
-                    local[k] = to
                 else:
-                    made = n.rule(calls[k], *args)
+                    made = n.rule(call, *args)
                     local[k] = made if made.dtype == n.dtype else made.astype(n.dtype)
-            previous = size
+                    continue
+                if n.elementwise:
+                    n.rule(call, to, *args)
+                else:
+                    np.copyto(to, n.rule(call, *args), casting="unsafe")
+                local[k] = to
 
 
 #: Threads that walk blocks; numpy's loops release the interpreter lock.
@@ -224,6 +206,32 @@ def pool() -> Any:
 
         _pool.append(ThreadPoolExecutor(WORKERS - 1, "wgburn-cpu"))
     return _pool[0]
+
+
+def share(items: Sequence[int], work: Callable[[Iterator[int]], None]) -> None:
+    """Let the threads draw items until none is left. A helper that has not woken by then is not
+    waited for: on a busy machine that takes longer than the work."""
+    left = deque(items)
+
+    def mine() -> Iterator[int]:
+        while True:
+            try:
+                item = left.popleft()
+            except IndexError:
+                return
+            yield item
+
+    def help_() -> None:
+        with np.errstate(all="ignore"):
+            work(mine())
+
+    helpers = [pool().submit(help_) for _ in range(min(WORKERS, len(items)) - 1)]
+    try:
+        work(mine())
+    finally:
+        for h in helpers:
+            if not h.cancel():
+                h.result()
 
 
 class CpuBackend(Backend):
@@ -247,7 +255,7 @@ class CpuBackend(Backend):
         super().__init__("cpu", info)
 
     def outline(self, graph: Graph) -> HostPlan:
-        return plan_host(graph, config.fuse, WORKERS)
+        return plan_host(graph, config.fuse)
 
     def rehearse(self) -> HostPaper:
         return HostPaper()
@@ -299,7 +307,9 @@ class CpuBackend(Backend):
         numbers: list[Any],
         lasting: Sequence[bool] = (),
     ) -> list[Store]:
-        with np.errstate(all="ignore"):
+        # Products in parts share the cores by our own threads; in a small one BLAS' second thread
+        # saves nothing, and on a busy machine it is waited for.
+        with np.errstate(all="ignore"), single_threaded():
             values = Runner(plan, leaves, numbers).values
         return [
             Store(values[o], shape, dtype)

@@ -111,7 +111,8 @@ def forward_numpy(call: Call, x: Array, w: Array) -> Array:
     taps, pixels = cg * prod(kernel), prod(osize)
     win = _windows(_padded(x, attrs), kernel, osize, attrs)
     w2 = np.ascontiguousarray(w).reshape(g, o // g, taps)
-    y = hostmem.empty((n, g, o // g, pixels), x.dtype)
+    y = call.room() if x.dtype == call.dtype else hostmem.empty(call.shape, x.dtype)
+    y = y.reshape(n, g, o // g, pixels)
     if n == 0 or pixels == 0:
         return y.reshape(call.shape)
     step = _blocks(n, x.itemsize * g * taps * pixels).step

@@ -115,7 +115,8 @@ def _add_shape(attrs: int, x: Shape, index: Shape, src: Shape) -> Shape:
 
 def _add_numpy(call: Call, x: Array, index: Array, src: Array) -> Array:
     index = _checked("index_add", index, x.shape[call.attrs])
-    out = np.ascontiguousarray(x).copy()
+    out = call.room()
+    np.copyto(out, x)
     if index.size == 0 or src.size == 0:
         return out
     order = np.argsort(index, kind="stable")

@@ -26,10 +26,13 @@ def _shape(attrs: Any, a: Shape, b: Shape) -> Shape:
 def _numpy(call: Call, a: Array, b: Array) -> Array:
     if call.dtype == np.float16:
         return np.asarray(np.matmul(a.astype(np.float32), b.astype(np.float32))).astype(np.float16)
+    out = call.room()
     if b.ndim == 2 and a.ndim > 2 and a.flags.c_contiguous:
         # One BLAS call instead of one a batch.
-        return np.asarray(np.matmul(a.reshape(-1, a.shape[-1]), b)).reshape(call.shape)
-    return np.asarray(np.matmul(a, b))
+        np.matmul(a.reshape(-1, a.shape[-1]), b, out=out.reshape(-1, b.shape[-1]))
+    else:
+        np.matmul(a, b, out=out)
+    return out
 
 
 def _grad(c: Any, g: Any) -> tuple[Any, Any]:

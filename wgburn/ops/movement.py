@@ -95,7 +95,8 @@ class PadAttrs(NamedTuple):
 
 def _pad_numpy(call: Call, x: Array) -> Array:
     *lows, value = call.dyn
-    out = np.full(call.shape, value, call.dtype)
+    out = call.room()
+    out[...] = value
     to, frm = [], []
     for low, step, n_in, n_out in zip(lows, call.attrs.steps, x.shape, call.shape, strict=True):
         first = max(0, -(low // step)) if low < 0 else 0

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..core import hostmem
+
 Array = NDArray[Any]
 
 _A = (
@@ -122,30 +124,35 @@ def _prepared(x: Array, out: Array | None) -> Array:
     return np.empty(np.shape(x), np.asarray(x).dtype) if out is None else out
 
 
+def _singles(*values: float) -> tuple[Array, ...]:
+    """float32 operands for ufuncs, which take arrays faster than scalars."""
+    return tuple(np.array(v, np.float32) for v in values)
+
+
 # erf(x) / x as a rational of x^2 up to 3.93, where float32's erf rounds to 1: the device's own (see
 # special.wgsl of the shader library), error 2^-25, highest power first.
-_ERF_P = (2.04197741e-6, 0.000284807772, 0.0037795727, 0.0527901747, 0.19078298, 1.12837915)
-_ERF_Q = (3.80040996e-5, 0.00116520381, 0.0149973648, 0.114257172, 0.502409734, 1.0)
-#: float32 elements evaluated at a time: the scratch of a block stays in cache.
-_ERF_BLOCK = 1 << 14
+_ERF_P = _singles(2.04197741e-6, 0.000284807772, 0.0037795727, 0.0527901747, 0.19078298, 1.12837915)
+_ERF_Q = _singles(3.80040996e-5, 0.00116520381, 0.0149973648, 0.114257172, 0.502409734, 1.0)
+#: A little beyond, the rational passes 1 in float32: cut off there, it is 1 exactly.
+_ERF_LOW, _ERF_HIGH, _ERF_ONE = _singles(-3.94, 3.94, 1.0)
+#: float32 elements evaluated at a time: large enough that calls cost little, and in cache.
+_ERF_BLOCK = 1 << 15
 
 
-def _erf32(x: Array, out: Array, scratch: tuple[Array, Array]) -> None:
-    z, p = scratch[0][: x.size], scratch[1][: x.size]
-    np.clip(x, np.float32(-3.93), np.float32(3.93), out=out)  # NaN passes
+def _erf32(x: Array, out: Array, scratch: Array) -> None:
+    z, p = scratch[:, : x.size]
+    np.maximum(x, _ERF_LOW, out=out)  # NaN passes
+    np.minimum(out, _ERF_HIGH, out=out)
     np.multiply(out, out, out=z)
-    for step, coefs in ((0, _ERF_P), (1, _ERF_Q)):
-        np.multiply(z, np.float32(coefs[0]), out=p)
+    for join, coefs in ((np.multiply, _ERF_P), (np.divide, _ERF_Q)):
+        np.multiply(z, coefs[0], out=p)
         for c in coefs[1:-1]:
-            p += np.float32(c)
-            p *= z
-        p += np.float32(coefs[-1])
-        if step == 0:
-            out *= p
-        else:
-            out /= p
-    np.clip(out, np.float32(-1), np.float32(1), out=out)
-    np.copysign(np.float32(1), x, out=out, where=np.abs(x, out=z) >= np.float32(3.93))
+            np.add(p, c, out=p)
+            np.multiply(p, z, out=p)
+        np.add(p, coefs[-1], out=p)
+        join(out, p, out=out)
+    np.minimum(out, _ERF_ONE, out=out)
+    np.maximum(out, -_ERF_ONE, out=out)
 
 
 def erf(x: Array, out: Array | None = None) -> Array:
@@ -158,7 +165,7 @@ def erf(x: Array, out: Array | None = None) -> Array:
     dense = into.flags.c_contiguous
     target = into.reshape(-1) if dense else np.empty(flat.size, np.float32)
     size = min(_ERF_BLOCK, flat.size)
-    scratch = np.empty(size, np.float32), np.empty(size, np.float32)
+    scratch = hostmem.empty((2, size), flat.dtype)
     for i in range(0, flat.size, _ERF_BLOCK):
         _erf32(flat[i : i + _ERF_BLOCK], target[i : i + _ERF_BLOCK], scratch)
     if not dense:

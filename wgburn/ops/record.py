@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core import dtype as dt
+from ..core import hostmem
 from ..core.dtype import DType
 from ..core.errors import DTypeError
 from ..core.shape import Shape, broadcast, reduced
@@ -29,6 +30,11 @@ class Call(NamedTuple):
     dyn: tuple[Any, ...]
     shape: Shape
     dtype: np.dtype[Any]
+    out: Array | None = None  # where the result may be written
+
+    def room(self) -> Array:
+        """Memory for the result: where the caller wants it, or new."""
+        return hostmem.empty(self.shape, self.dtype) if self.out is None else self.out
 
 
 class NonDiff:

@@ -31,6 +31,13 @@ class ConstAttrs(NamedTuple):
     value: Any
 
 
+def _const_numpy(call: Call) -> Array:
+    value = call.dyn[0] if call.attrs.value is None else call.attrs.value
+    if call.dtype.kind == "f":
+        return np.array(value, call.dtype)
+    return np.array(value).astype(call.dtype)  # an integer out of range wraps
+
+
 const = register(
     Op(
         "const",
@@ -38,9 +45,7 @@ const = register(
         0,
         lambda attrs: (),
         lambda attrs: attrs.dtype,
-        lambda call: np.array(call.dyn[0] if call.attrs.value is None else call.attrs.value).astype(
-            call.dtype
-        ),
+        _const_numpy,
         "const",
         NONDIFF,
         (),

@@ -1,0 +1,72 @@
+"""The host's threads: items are drawn once, errors come through, parts join to the whole."""
+
+import threading
+
+import numpy as np
+import pytest
+
+import wgburn as wb
+from wgburn.device import cpu
+
+pytestmark = pytest.mark.quick
+
+
+def test_every_item_is_drawn_once_on_the_host():
+    drawn = []
+    cpu.share(range(1000), lambda mine: drawn.extend(mine))
+    assert sorted(drawn) == list(range(1000))
+
+
+def test_a_helpers_error_is_raised_on_the_host():
+    began = threading.Event()
+    me = threading.get_ident()
+
+    def work(mine):
+        for _ in mine:
+            if threading.get_ident() == me:
+                began.wait(10)
+            else:
+                began.set()
+                raise ZeroDivisionError
+
+    if cpu.WORKERS == 1:
+        pytest.skip("no helpers here")
+    with pytest.raises(ZeroDivisionError):
+        cpu.share(range(4), work)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ((64, 16), (16, 32)),
+        ((1, 64, 16), (16, 32)),
+        ((8, 4, 16), (8, 16, 4)),
+        ((2, 9, 4, 16), (9, 16, 4)),
+        ((16, 16), (5, 16, 16)),
+        ((8, 1, 4, 16), (1, 2, 16, 4)),
+        ((3, 64, 16), (1, 16, 8)),
+    ],
+)
+@pytest.mark.parametrize("turned", [False, True])
+def test_products_in_parts_are_the_whole_on_cpu(monkeypatch, first, second, turned):
+    monkeypatch.setattr(cpu, "PART_PRODUCTS", 0)
+    rng = np.random.default_rng(0)
+    a = rng.standard_normal(first, dtype=np.float32)
+    b = rng.standard_normal(second, dtype=np.float32)
+    if turned:  # views of another layout are cut as well
+        x = wb.tensor(np.swapaxes(a, -1, -2), device=wb.Device.cpu()).mT
+    else:
+        x = wb.tensor(a, device=wb.Device.cpu())
+    found = (x @ wb.tensor(b, device=wb.Device.cpu())).numpy()
+    np.testing.assert_allclose(found, a.astype(np.float64) @ b, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("rows", [64, 100, 640])
+@pytest.mark.parametrize("dim", [0, 1])
+def test_sums_over_many_or_few_values_on_cpu(rows, dim):
+    x = np.random.default_rng(0).standard_normal((rows, 128), dtype=np.float32) + 100
+    found = wb.tensor(x, device=wb.Device.cpu()).sum(dim).numpy()
+    np.testing.assert_allclose(found, x.astype(np.float64).sum(dim), rtol=1e-6)
+    x[3, 5] = np.nan
+    found = wb.tensor(x, device=wb.Device.cpu()).sum(dim).numpy()
+    assert np.flatnonzero(np.isnan(found)).tolist() == [5 if dim == 0 else 3]
