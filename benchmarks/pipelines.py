@@ -46,7 +46,7 @@ def sweep(name: str, make: Callable[[Any], Any], sizes: Sequence[int]) -> Sweep:
             step()
         return created()
 
-    # The first step is not like the others: the optimizer has no state yet.
+    # Fresh parameters are computed before the first step.
     start = created()
     one = run(steps.at(sizes[0]), 3)
     counts = [run(steps.at(size)) for size in sizes]

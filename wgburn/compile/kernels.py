@@ -40,6 +40,8 @@ FEW_ROWS = 256
 SHORTEST = 3
 #: Threads that keep a GPU busy.
 BUSY = 16384
+#: The same for an adapter that runs on a CPU: threads with a row each, threads of whole workgroups.
+BUSY_SOFTWARE = (64, 1024)
 
 #: An offset that is the same for all elements.
 _SAME = re.compile(r"0u|P[.]\w+")
@@ -262,19 +264,18 @@ def plan_rows(
     dimension is contiguous), workgroups for long ones, several workgroups a row when rows are
     few. Workgroups stay small on software adapters: SwiftShader's compiler takes 0.45 ms for each
     element of workgroup memory, which it sets to zero one by one."""
+    busy, busy_groups = BUSY_SOFTWARE if software else (BUSY, BUSY)
     short = length <= (SHORTEST if rows <= FEW_ROWS else SHORT)
     walk = short or (kept_contiguous and rows >= LANES and (splittable or length <= 1024))
     if walk:
         splits = 1
-        if splittable and length > SHORT and rows < BUSY:
-            splits = min(-(-length // SHORT), max(1, BUSY // rows))
+        if splittable and length > SHORT and rows < busy:
+            splits = min(-(-length // SHORT), max(1, busy // rows))
         return ReducePlan(1, max(splits, -(-length // MAX_TRIPS)))
-    lanes = 64 if length <= 2048 else 256
+    lanes = 64 if length <= 2048 or software else 256
     splits = 1
-    if splittable and rows * lanes < BUSY and length > 8192:
-        splits = min(-(-length // 4096), max(1, BUSY // (rows * lanes)))
-    if software:
-        lanes = 64
+    if splittable and rows * lanes < busy_groups and length > 8192:
+        splits = min(-(-length // 4096), max(1, busy_groups // (rows * lanes)))
     return ReducePlan(lanes, max(splits, -(-length // (MAX_TRIPS * lanes))))
 
 

@@ -116,7 +116,9 @@ def _matmul(node: GNode, ops: Sequence[Operand], target: Target) -> Launched:
     if len(sizes) == 1 and sb[0] == 0 and sa[0] == sa[1] * m:
         m *= sizes.pop()
         del sa[0], sb[0]
-    spec, splits = kmatmul.choose(_acc(node), sizes, m, n, k, software=target.software)
+    # Two tiles where something follows would be two texts for each layer as a batch grows.
+    two = target.software and not target.epilogue
+    spec, splits = kmatmul.choose(_acc(node), sizes, m, n, k, software=two)
     values, groups = kmatmul.launch(spec, sizes, m, n, k, sa, sb, 0, 0, splits)
     spec = spec._replace(rolled=_rolled(spec, splits, target))
     return Launched(
