@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -10,6 +13,17 @@ from runtime.memory_walk import Walk, wander
 
 from wgburn_runtime.driver import Driver
 from wgburn_runtime.fake import FakeDriver, drive
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_heap() -> Iterator[None]:
+    """A full device runs the collector before it refuses: here thousands of times, which after the
+    tests of a whole suite would walk a large heap each time."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
 
 KIB = 1 << 10
 #: Pages of at most this size: many of them, and allocations that fill a whole one.
