@@ -3,6 +3,7 @@
 Without a WebGPU adapter the tests that need one fail; WGBURN_TEST_NO_GPU=1 leaves them out instead.
 """
 
+import gc
 import os
 
 import pytest
@@ -50,6 +51,30 @@ def wgpu():
 def device(request):
     """Each device in turn."""
     return request.getfixturevalue(request.param)
+
+
+@pytest.fixture
+def fresh(wgpu):
+    """A WebGPU device of its own, whose peaks are those of the test."""
+    import wgburn as wb
+
+    device = wb.Device.wgpu(power="low-power", limits="default")
+    yield device
+    gc.collect()
+    device.close()
+
+
+@pytest.fixture
+def rules():
+    """A WebGPU device on which nothing runs."""
+    from wgburn.device.device import Device
+    from wgburn.device.wgpu import WgpuBackend
+    from wgburn_runtime.fake import FakeDriver
+
+    device = Device(WgpuBackend(FakeDriver(), "rules"))
+    yield device
+    gc.collect()
+    device.close()
 
 
 def pytest_terminal_summary(terminalreporter):

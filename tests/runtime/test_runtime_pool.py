@@ -1,4 +1,4 @@
-"""Device memory: pages, figures, reuse, limits, a full device, moving together, memory on paper."""
+"""Device memory: pages, figures, reuse, limits, what dies in other places."""
 
 from __future__ import annotations
 
@@ -7,37 +7,23 @@ import gc
 import random
 import sys
 import threading
-import zlib
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from runtime.memory_tools import pool, read, write
 from runtime.memory_walk import pattern
 
 from wgburn_runtime.driver import TENSOR_USAGE, Driver
 from wgburn_runtime.errors import DeviceLostError, DriverError, LimitError, OutOfMemoryError
-from wgburn_runtime.fake import FakeDriver, drive
-from wgburn_runtime.memory import TINY, DeviceMemory, Layout, Rehearsal, Request
+from wgburn_runtime.fake import FakeDriver
+from wgburn_runtime.memory import TINY, DeviceMemory, Request
 from wgburn_runtime.pages import Allocation, Page
 from wgburn_runtime.pool import PoolUsage
-from wgburn_runtime.queue import ring_size
 
 pytestmark = pytest.mark.quick
 
 KIB, MIB = 1 << 10, 1 << 20
-
-
-def pool(memory: DeviceMemory, kind: str) -> PoolUsage:
-    return next(p for p in memory.usage.pools if p.kind == kind)
-
-
-def write(driver: Driver, allocation: Allocation, number: int) -> None:
-    driver.write_buffer(allocation.buffer, allocation.offset, pattern(number, allocation.size))
-
-
-def read(driver: Driver, allocation: Allocation) -> bytes:
-    size = allocation.size + 3 & ~3
-    return bytes(drive(driver.read_buffer(allocation.buffer, allocation.offset, size)))
 
 
 class Watched(FakeDriver):
@@ -401,307 +387,6 @@ def test_threads_that_free_while_memory_is_moved(fake: FakeDriver) -> None:
     assert memory.usage.in_use == 0
     memory.release_unused()
     assert fake.stats.buffers_alive == 0
-
-
-# -- a full device --------------------------------------------------------------------------------
-def test_a_full_device_gets_its_unused_pages_back_first() -> None:
-    fake = FakeDriver(memory=32 * MIB)
-    memory = DeviceMemory(fake)
-    forgotten: list[int] = []
-    memory.on_destroy(forgotten.append)
-    unused, used = memory.alloc(2 * MIB), memory.alloc(28 * MIB)
-    buffer = unused.buffer
-    del unused
-    created = fake._next_handle
-    # A page for it would have an eighth of what is in use: refused, then one of just its size.
-    more = memory.alloc(3 * MIB)
-    assert forgotten == [buffer]
-    assert fake._next_handle == created + 1
-    assert more.buffer != used.buffer
-    assert memory.usage.reserved == 31 * MIB
-
-
-def test_scratch_pages_go_before_a_value_is_refused() -> None:
-    fake = FakeDriver(memory=16 * MIB)
-    memory = DeviceMemory(fake)
-    (buffer,) = memory.require((10 * MIB,))
-    forgotten: list[int] = []
-    memory.on_destroy(forgotten.append)
-    assert memory.alloc(12 * MIB).size == 12 * MIB
-    assert forgotten == [buffer]
-
-
-def test_values_are_moved_together_before_one_is_refused() -> None:
-    fake = FakeDriver(memory=8 * MIB)
-    memory = DeviceMemory(fake)
-    held = [memory.alloc(512 * KIB) for _ in range(16)]
-    assert memory.usage.reserved == 8 * MIB
-    for k, allocation in enumerate(held):
-        write(fake, allocation, k)
-    del held[::2]  # half of every page
-    large = memory.alloc(4 * MIB)
-    write(fake, large, 99)
-    for k, allocation in enumerate(held):
-        assert read(fake, allocation) == pattern(2 * k + 1, 512 * KIB)
-    assert read(fake, large) == pattern(99, 4 * MIB)
-    assert fake.stats.bytes_alive == 8 * MIB
-    del large, held, allocation
-    assert memory.release_unused() == 8 * MIB
-
-
-def test_out_of_memory_says_who_has_it_and_the_device_stays_usable() -> None:
-    fake = FakeDriver(memory=40 * MIB)
-    memory = DeviceMemory(fake)
-    sizes = [1, 9, 2, 8, 3, 7]
-    held = [memory.alloc(n * MIB, label=f"float32[{n}, 512, 512]") for n in sizes]
-    for k, allocation in enumerate(held):
-        write(fake, allocation, k)
-    with pytest.raises(OutOfMemoryError) as caught:
-        memory.alloc(16 * MIB, label="float32[16, 512, 512]")
-    text = str(caught.value)
-    assert f"no memory for {16 * MIB} bytes for float32[16, 512, 512]" in text
-    assert f"{30 * MIB} bytes are in use by 6 values" in text
-    largest = [f"{n * MIB} float32[{n}, 512, 512]" for n in (9, 8, 7, 3, 2)]
-    assert ", ".join(largest) in text  # the largest first, five of them
-    assert "float32[1, 512, 512]" not in text
-    assert "checkpoint" in text and "\n" not in text
-    assert memory.usage.in_use == 30 * MIB
-    for k, allocation in enumerate(held):
-        assert read(fake, allocation) == pattern(k, sizes[k] * MIB)
-    assert memory.alloc(5 * MIB).size == 5 * MIB
-    del held[1]
-    assert memory.alloc(16 * MIB).size == 16 * MIB
-
-
-def test_a_budget_is_kept_as_if_the_device_had_no_more(fake: FakeDriver) -> None:
-    other = fake.create_buffer(MIB, TENSOR_USAGE)  # counts too
-    memory = DeviceMemory(fake, budget=8 * MIB)
-    held = memory.alloc(5 * MIB)
-    with pytest.raises(OutOfMemoryError, match=f"over the budget of {8 * MIB}"):
-        memory.alloc(3 * MIB)
-    with pytest.raises(OutOfMemoryError, match="budget"):
-        memory.require((3 * MIB,))
-    with pytest.raises(OutOfMemoryError, match="budget"):
-        memory.buffer(3 * MIB, TENSOR_USAGE)
-    assert memory.alloc(2 * MIB).size == 2 * MIB
-    fake.destroy_buffer(other)
-    assert memory.alloc(3 * MIB).size == 3 * MIB
-    fake.destroy_buffer(memory.buffer(3 * MIB, TENSOR_USAGE))  # an unused page goes for it
-    assert memory.usage.peak_reserved <= 8 * MIB
-    assert held.size == 5 * MIB
-
-
-def test_scratch_that_does_not_fit_is_refused_and_less_is_not() -> None:
-    fake = FakeDriver(memory=10 * MIB)
-    memory = DeviceMemory(fake)
-    held = memory.alloc(4 * MIB)
-    memory.require((3 * MIB,))
-    with pytest.raises(OutOfMemoryError, match=f"no memory for {8 * MIB} bytes for scratch"):
-        memory.require((4 * MIB, 4 * MIB))
-    memory.require((5 * MIB,))
-    assert memory.usage.peak_reserved <= 10 * MIB
-    assert held.size == 4 * MIB
-
-
-def test_a_page_is_given_back_before_reserved_passes_what_work_ever_needed(
-    fake: FakeDriver,
-) -> None:
-    memory = DeviceMemory(fake)
-    for size in (40 * MIB, 48 * MIB, 52 * MIB, 60 * MIB, 10 * MIB, 64 * MIB):
-        held = memory.alloc(size)
-        usage = memory.usage
-        assert usage.reserved <= 1.125 * usage.peak_in_use
-        del held
-    assert memory.usage.peak_reserved <= 1.125 * 64 * MIB
-
-
-@pytest.mark.parametrize("kind", ["uniform", "log-uniform"])
-@pytest.mark.parametrize("live", [1, 8])
-def test_thousand_cycles_of_random_sizes(fake: FakeDriver, kind: str, live: int) -> None:
-    memory = DeviceMemory(fake)
-    largest = 64 * MIB
-    for seed in range(3):
-        rng = random.Random(seed)
-        held: list[Allocation] = []
-        for _ in range(1000):
-            while len(held) >= live:
-                held.pop(rng.randrange(len(held)))
-            if kind == "uniform":
-                size = rng.randint(8, largest)
-            else:
-                size = int(8 * (largest / 8) ** rng.random())
-            held.append(memory.alloc(size))
-        usage = memory.usage
-        assert usage.in_use == sum(a.size for a in held)
-        assert usage.reserved <= 1.3 * usage.peak_in_use
-        assert usage.peak_reserved <= 1.3 * usage.peak_in_use
-        del held
-        # And nothing is left to grow from one thousand to the next.
-        assert memory.usage.reserved <= 1.125 * usage.peak_in_use or memory.usage.in_use == 0
-    memory.release_unused()
-    assert fake.stats.buffers_alive == 0
-
-
-# -- moving together ------------------------------------------------------------------------------
-@pytest.mark.parametrize("seed", range(3))
-def test_cleanup_of_memory_in_fragments(fake: FakeDriver, seed: int) -> None:
-    """Long-lived values of mixed sizes between short-lived ones: a few of each page stay."""
-    memory = DeviceMemory(fake)
-    rng = random.Random(seed)
-    stay: list[tuple[Allocation, int]] = []
-    go: list[Allocation] = []
-    for number in range(600):
-        size = int(8 * (MIB / 8) ** rng.random())
-        allocation = memory.alloc(size, lasting=number % 5 == 0)
-        if rng.random() < 0.2:
-            write(fake, allocation, number)
-            stay.append((allocation, zlib.crc32(pattern(number, size))))
-        else:
-            go.append(allocation)
-    del allocation
-    memory.require((5 * MIB,))
-    before = memory.usage
-    del go
-    assert memory.usage.reserved == before.reserved > 2 * memory.usage.in_use
-    freed = memory.cleanup()
-    usage = memory.usage
-    assert freed == before.reserved - usage.reserved
-    assert usage.reserved == fake.stats.bytes_alive <= 1.15 * usage.in_use
-    assert usage.in_use == sum(a.size for a, _ in stay)
-    for allocation, checksum in stay:
-        assert zlib.crc32(read(fake, allocation)) == checksum
-    assert memory.cleanup() == 0  # nothing left to do
-    del stay, allocation
-    assert memory.cleanup() == usage.reserved
-    assert fake.stats.buffers_alive == 0
-
-
-def test_cleanup_without_room_for_a_new_page_keeps_everything() -> None:
-    fake = FakeDriver(memory=8 * MIB)
-    memory = DeviceMemory(fake)
-    held = memory.alloc_all([Request(512 * KIB) for _ in range(16)])
-    for k, allocation in enumerate(held):
-        write(fake, allocation, k)
-    del held[1::4]  # one page with holes; there is no room for another beside it
-    memory.cleanup()
-    kept = [k for k in range(16) if k % 4 != 1]
-    for k, allocation in zip(kept, held, strict=True):
-        assert read(fake, allocation) == pattern(k, 512 * KIB)
-    assert memory.usage.in_use == 12 * 512 * KIB
-    assert len([memory.alloc(512 * KIB) for _ in range(4)]) == 4  # the holes can be used
-
-
-def test_cleanup_moves_no_more_than_it_must(fake: FakeDriver) -> None:
-    """Full pages stay where they are, and so do places and bind groups in them."""
-    memory = DeviceMemory(fake)
-    full = [memory.alloc(2 * MIB) for _ in range(4)]
-    holes = memory.alloc_all([Request(MIB) for _ in range(8)])
-    places = [a.place for a in full]
-    del holes[1::2]
-    memory.cleanup()
-    assert [a.place for a in full] == places
-    assert memory.usage.reserved == 12 * MIB
-
-
-# -- memory on paper ------------------------------------------------------------------------------
-def rehearse(memory: DeviceMemory, fake: FakeDriver, ring: int = 0) -> Rehearsal:
-    return Rehearsal(memory, fake.stats.bytes_alive, ring, ring_size)
-
-
-def work(memory: DeviceMemory, seed: int) -> list[Allocation]:
-    """Requests of a piece of work, the same for the same seed; what is still held at its end."""
-    rng = random.Random(seed)
-    held: list[Allocation] = []
-    for _ in range(60):
-        sizes = [int(8 * (MIB / 2) ** rng.random()) for _ in range(rng.randint(1, 5))]
-        held += memory.alloc_all([Request(n, rng.random() < 0.3) for n in sizes])
-        memory.require([4 * rng.randint(1, 300 * KIB) for _ in range(rng.randint(0, 2))])
-        while len(held) > 12:
-            held.pop(rng.randrange(len(held)))
-    return held
-
-
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("earlier", [False, True])
-def test_a_rehearsal_counts_what_the_same_work_then_takes(
-    fake: FakeDriver, seed: int, earlier: bool
-) -> None:
-    memory = DeviceMemory(fake)
-    kept = work(memory, 7) if earlier else []
-    if earlier:
-        memory.cleanup()  # peaks of before are not the rehearsal's
-        memory.require((3 * MIB, 500))
-    before = memory.usage, fake.stats, fake._next_handle
-    paper = rehearse(memory, fake)
-    assert all(p.reserved <= p.peak_reserved for p in paper.usage.pools)
-    held = work(paper, seed)
-    assert (memory.usage, fake.stats, fake._next_handle) == before  # nothing was made
-    expected = paper.usage
-    assert all(p.reserved <= p.peak_reserved for p in expected.pools)
-    assert expected.in_use == sum(a.size for a in (*kept, *held))
-    real = work(memory, seed)
-    usage = memory.usage
-    assert (usage.in_use, usage.padding) == (expected.in_use, expected.padding)
-    assert [(p.kind, p.in_use, p.allocations) for p in usage.pools] == [
-        (p.kind, p.in_use, p.allocations) for p in expected.pools
-    ]
-    if not earlier:
-        assert usage == expected
-    else:
-        # Earlier peaks let pages stay longer.
-        assert usage.reserved == pytest.approx(expected.reserved, rel=0.15)
-    assert len(real) == len(held)
-    del held, real
-    assert paper.usage.in_use == memory.usage.in_use == sum(a.size for a in kept)
-
-
-def test_a_rehearsal_lays_out_the_real_thing(fake: FakeDriver) -> None:
-    memory = DeviceMemory(fake)
-    paper = rehearse(memory, fake)
-    sizes = [(n, lasting) for n in (300, 40 * KIB, 900 * KIB, MIB) for lasting in (False, True)]
-    held = [paper.alloc(n, lasting) for n, lasting in sizes for _ in range(6)]
-    paper.require((5 * MIB, 3 * MIB))
-    paper.require((2 * MIB, 4 * MIB))
-    layout = paper.layout()
-    assert layout == Layout(*(p.peak_reserved for p in paper.usage.pools[:3]), (5 * MIB, 4 * MIB))
-    memory.install(layout)
-    assert fake.stats.buffers_alive == 0
-    real = [memory.alloc(n, lasting) for n, lasting in sizes for _ in range(6)]
-    memory.require((100, 200))
-    usage = {p.kind: p for p in memory.usage.pools}
-    assert [usage[kind].pages for kind in ("tiny", "values", "weights")] == [1, 1, 1]
-    assert [usage[kind].reserved for kind in ("tiny", "values", "weights")] == list(layout[:3])
-    assert usage["scratch"].reserved == 9 * MIB  # once, not step by step
-    buffers = list(memory.scratch.buffers)
-    assert memory.require((5 * MIB, 4 * MIB)) == buffers
-    assert len(held) == len(real)
-
-
-def test_a_rehearsal_of_too_much_does_not_refuse_less_afterwards() -> None:
-    """One asks on paper how much fits; what is too much is laid out, then less is done."""
-    fake = FakeDriver(memory=20 * MIB)
-    memory = DeviceMemory(fake)
-    paper = rehearse(memory, fake)
-    paper.alloc_all([Request(8 * MIB), Request(50 * MIB), Request(30 * MIB, True)])
-    paper.require((100 * MIB,))
-    assert paper.usage.peak_reserved > 180 * MIB
-    memory.install(paper.layout())
-    assert memory.require((4 * MIB,))
-    held = memory.alloc_all([Request(6 * MIB), Request(6 * MIB, True), Request(100)])
-    assert memory.usage.in_use == sum(a.size for a in held)
-
-
-def test_a_rehearsal_counts_the_ring_of_parameters(fake: FakeDriver) -> None:
-    memory = DeviceMemory(fake)
-    fake.create_buffer(1 << 18, TENSOR_USAGE)  # stands for the ring
-    paper = rehearse(memory, fake, ring=1 << 18)
-    paper.run((MIB,), 1000)
-    assert paper.usage.reserved == (1 << 18) + MIB
-    paper.run((), (1 << 18) + 256)
-    usage = paper.usage
-    assert usage.reserved == (1 << 19) + MIB
-    assert usage.peak_reserved == (1 << 19) + (1 << 18) + MIB  # both rings for a moment
-    assert usage.pools[-1].kind == "driver" and usage.pools[-1].reserved == 1 << 19
 
 
 # -- how much work it is --------------------------------------------------------------------------
