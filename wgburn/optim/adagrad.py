@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from .optimizer import Group, Optimizer, State, check, slot, zeros_beside
+from .optimizer import Group, Optimizer, State, check, zeros_beside
 
 
 class Adagrad(Optimizer):
     """Divides gradients by the root of the sum of all their squares so far."""
+
+    elementwise = True
 
     def __init__(
         self,
@@ -44,7 +46,9 @@ class Adagrad(Optimizer):
         if group["maximize"]:
             grad = -grad
         if group["weight_decay"]:
-            grad = grad + p * slot(group["weight_decay"], p)
+            grad = grad + p * self.slot("weight_decay", group["weight_decay"], p)
         total = state["sum"] = state["sum"] + grad * grad
         lr = group["lr"] / (1.0 + (step - 1) * group["lr_decay"])
-        return p - grad / (total.sqrt() + slot(group["eps"], p)) * slot(lr, p)
+        return p - grad / (total.sqrt() + self.slot("eps", group["eps"], p)) * self.slot(
+            "lr", lr, p
+        )

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from .optimizer import Group, Optimizer, State, check, slot, zeros_beside
+from .optimizer import Group, Optimizer, State, check, zeros_beside
 
 
 class Adam(Optimizer):
@@ -17,6 +17,7 @@ class Adam(Optimizer):
     largest root so far.
     """
 
+    elementwise = True
     decoupled = False
 
     def __init__(
@@ -61,17 +62,19 @@ class Adam(Optimizer):
         if group["maximize"]:
             grad = -grad
         if decay and self.decoupled:
-            p = p * slot(1.0 - lr * decay, p)
+            p = p * self.slot("shrink", 1.0 - lr * decay, p)
         elif decay:
-            grad = grad + p * slot(decay, p)
+            grad = grad + p * self.slot("weight_decay", decay, p)
         mean, square = state["exp_avg"], state["exp_avg_sq"]
-        mean = state["exp_avg"] = mean + (grad - mean) * slot(1.0 - beta1, p)
-        square = state["exp_avg_sq"] = square * slot(beta2, p) + grad * grad * slot(1.0 - beta2, p)
+        mean = state["exp_avg"] = mean + (grad - mean) * self.slot("new in mean", 1.0 - beta1, p)
+        square = state["exp_avg_sq"] = square * self.slot(
+            "beta2", beta2, p
+        ) + grad * grad * self.slot("new in square", 1.0 - beta2, p)
         if group["amsgrad"]:
             square = state["max_exp_avg_sq"] = state["max_exp_avg_sq"].maximum(square)
-        unbias = slot(1.0 / math.sqrt(1.0 - beta2**step), p)
-        root = square.sqrt() * unbias + slot(group["eps"], p)
-        return p - mean / root * slot(lr / (1.0 - beta1**step), p)
+        unbias = self.slot("unbias", 1.0 / math.sqrt(1.0 - beta2**step), p)
+        root = square.sqrt() * unbias + self.slot("eps", group["eps"], p)
+        return p - mean / root * self.slot("lr", lr / (1.0 - beta1**step), p)
 
 
 class AdamW(Adam):

@@ -18,21 +18,13 @@ from ..core import journal
 from ..core.errors import DTypeError, StateDictError, ValueRangeError
 from ..core.node import Node, leaf
 from ..ops.source import ConstAttrs, const
+from ..tensor.bridge import wrap
 from ..tensor.creation import tensor
 from ..tensor.tensor import Tensor
+from .copied import Copied
 
 Group = dict[str, Any]
 State = dict[str, Any]
-
-
-def slot(value: float, like: Tensor) -> Any:
-    """A number as a slot of the plan even where it is 0, 1 or -1, so that a schedule passing
-    them keeps the plan.
-    """
-    node = Node(
-        const, (), ConstAttrs(like.dtype, None), (float(value),), (), like.dtype, like._node.backend
-    )
-    return Tensor(node, False)
 
 
 def zeros_beside(p: Tensor, value: float = 0.0) -> Tensor:
@@ -72,7 +64,13 @@ class _Undo:
 
 
 class Optimizer:
-    """Base of optimizers: subclasses give `start(group, p)` and `update(group, p, grad, state)`."""
+    """Base of optimizers: subclasses give `start(group, p)` and `update(group, p, grad, state)`.
+
+    `elementwise`: `update` does the same to every parameter of a group, element by element; a
+    subclass that looks at shapes or names leaves it False.
+    """
+
+    elementwise = False
 
     def __init__(self, params: Iterable[Any], defaults: Group) -> None:
         if isinstance(params, Tensor):
@@ -83,6 +81,8 @@ class Optimizer:
         self.defaults = defaults
         self.state: dict[Tensor, State] = {}
         self.param_groups: list[Group] = []
+        #: The numbers of the group whose update is being recorded.
+        self._slots: dict[tuple[str, float, Any, Any], Any] = {}
         given = list(params)
         if not given:
             raise ValueRangeError(
@@ -124,6 +124,19 @@ class Optimizer:
     def start(self, group: Group, p: Tensor) -> State:
         """State of a parameter before its first step."""
         return {}
+
+    def slot(self, name: str, value: float, like: Tensor) -> Any:
+        """A number of an update as a slot of the plan even where it is 0, 1 or -1, so that a
+        schedule passing them keeps the plan. A group's parameters share it: numbers of one name
+        are one slot unless they differ (the corrections of a parameter that began later).
+        """
+        backend, dtype = like._node.backend, like.dtype
+        key = (name, value, dtype, backend)
+        found = self._slots.get(key)
+        if found is None:
+            node = Node(const, (), ConstAttrs(dtype, None), (float(value),), (), dtype, backend)
+            found = self._slots[key] = Tensor(node, False)
+        return found
 
     def update(self, group: Group, p: Any, grad: Any, state: State) -> Any:
         """The parameter's next value;
@@ -183,6 +196,8 @@ class Optimizer:
         fresh: dict[Any, list[Node]] = {}
         with no_grad():
             for group in self.param_groups:
+                self._slots = {}
+                copies: dict[Any, Copied] = {}
                 for p in group["params"]:
                     if p.grad is None:
                         continue
@@ -193,10 +208,46 @@ class Optimizer:
                     if not state:
                         state.update(self.start(group, p))
                     undo.states.append((state, before, dict(state)))
-                    value = self.update(group, p.detach(), p.grad.detach(), state)
+                    value = self._updated(group, p, state, copies)
                     undo.parameters.append((p, p._node, p._version))
                     p._assign(value)
+        self._slots = {}
         return fresh
+
+    def _updated(self, group: Group, p: Tensor, state: State, copies: dict[Any, Copied]) -> Tensor:
+        """The next value of a parameter, and its state: recorded by `update` for the first
+        parameter of a kind, copied for the others."""
+        grad = p.grad
+        assert grad is not None
+        if not self.elementwise:
+            return self.update(group, p.detach(), grad.detach(), state)  # type: ignore[no-any-return]
+        node, ad = p._node, p._ad
+        kind: list[Any] = [node.backend, node.dtype, ad, node.shape == (), grad.dtype, grad._ad]
+        inputs = [node, grad._node]
+        for name, value in state.items():
+            if isinstance(value, Tensor):
+                kind += (name, value.dtype, value._ad)
+                inputs.append(value._node)
+            else:
+                kind += (name, value)
+        key = tuple(kind)
+        copied = copies.get(key)
+        if copied is None:
+            new: Tensor = self.update(group, p.detach(), grad.detach(), state)
+            tensors = {k: v for k, v in state.items() if isinstance(v, Tensor)}
+            numbers = {k: v for k, v in state.items() if k not in tensors}
+            flags = [(k, v._ad) for k, v in tensors.items()]
+            outputs = [new._node, *[v._node for v in tensors.values()]]
+            copies[key] = Copied(inputs, outputs, (new._ad, flags, numbers))
+            return new
+        if not copied.fits or any(n.shape != node.shape for n in inputs):
+            return self.update(group, p.detach(), grad.detach(), state)  # type: ignore[no-any-return]
+        ad, flags, numbers = copied.flags
+        made = copied.on(inputs)
+        state.update(numbers)
+        for (name, flag), n in zip(flags, made[1:], strict=True):
+            state[name] = wrap(Tensor, n, flag)
+        return Tensor(made[0], ad)
 
     @staticmethod
     def _changed(undo: _Undo) -> dict[Any, tuple[list[Node], list[tuple[Node, Node]]]]:
@@ -299,4 +350,4 @@ class Optimizer:
         return "\n".join([*lines, ")"])
 
 
-__all__ = ["Group", "Optimizer", "State", "check", "slot", "zeros_beside"]
+__all__ = ["Group", "Optimizer", "State", "check", "zeros_beside"]

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from .optimizer import Group, Optimizer, State, check, slot, zeros_beside
+from .optimizer import Group, Optimizer, State, check, zeros_beside
 
 
 class RMSprop(Optimizer):
     """Divides gradients by the root of a running mean of their squares (about their mean, if
     centered).
     """
+
+    elementwise = True
 
     def __init__(
         self,
@@ -53,14 +55,19 @@ class RMSprop(Optimizer):
         if group["maximize"]:
             grad = -grad
         if group["weight_decay"]:
-            grad = grad + p * slot(group["weight_decay"], p)
-        alpha, rest = slot(group["alpha"], p), slot(1.0 - group["alpha"], p)
+            grad = grad + p * self.slot("weight_decay", group["weight_decay"], p)
+        alpha, rest = (
+            self.slot("alpha", group["alpha"], p),
+            self.slot("new in square", 1.0 - group["alpha"], p),
+        )
         square = state["square_avg"] = state["square_avg"] * alpha + grad * grad * rest
         if group["centered"]:
             mean = state["grad_avg"] = state["grad_avg"] + (grad - state["grad_avg"]) * rest
             square = square - mean * mean
-        direction = grad / (square.sqrt() + slot(group["eps"], p))
+        direction = grad / (square.sqrt() + self.slot("eps", group["eps"], p))
         if group["momentum"]:
-            direction = state["momentum_buffer"] * slot(group["momentum"], p) + direction
+            direction = (
+                state["momentum_buffer"] * self.slot("momentum", group["momentum"], p) + direction
+            )
             state["momentum_buffer"] = direction
-        return p - direction * slot(group["lr"], p)
+        return p - direction * self.slot("lr", group["lr"], p)

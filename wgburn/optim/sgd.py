@@ -6,13 +6,15 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..core.errors import ValueRangeError
-from .optimizer import Group, Optimizer, State, check, slot, zeros_beside
+from .optimizer import Group, Optimizer, State, check, zeros_beside
 
 
 class SGD(Optimizer):
     """p - lr * g;
     with momentum g is a running sum of gradients, with nesterov looked at one step ahead.
     """
+
+    elementwise = True
 
     def __init__(
         self,
@@ -46,14 +48,16 @@ class SGD(Optimizer):
         if group["maximize"]:
             grad = -grad
         if group["weight_decay"]:
-            grad = grad + p * slot(group["weight_decay"], p)
+            grad = grad + p * self.slot("weight_decay", group["weight_decay"], p)
         if group["momentum"]:
             # torch keeps the first gradient undampened: the same ops on a buffer of zeros.
             before = state.get("momentum_buffer")
             first = before is None
             keep = 1.0 if first else 1.0 - group["dampening"]
-            momentum = slot(group["momentum"], p)
-            moved = (zeros_beside(p) if first else before) * momentum + grad * slot(keep, p)
+            momentum = self.slot("momentum", group["momentum"], p)
+            moved = (zeros_beside(p) if first else before) * momentum + grad * self.slot(
+                "keep", keep, p
+            )
             state["momentum_buffer"] = moved
             grad = grad + moved * momentum if group["nesterov"] else moved
-        return p - grad * slot(group["lr"], p)
+        return p - grad * self.slot("lr", group["lr"], p)
