@@ -41,18 +41,6 @@ def scalar_node(value: Number, dtype: DType, backend: Any) -> Node:
     return Node(const, (), ConstAttrs(dtype, None), (value,), (), dtype, backend)
 
 
-def record(op: Op, srcs: tuple[Node, ...], attrs: Any = None, dyn: tuple[Number, ...] = ()) -> Node:
-    """A node for an op on nodes of one backend; infers shape and dtype."""
-    first = srcs[0]
-    backend = first.backend
-    shape = op.shape(attrs, *[s.shape for s in srcs])
-    dtype = op.dtype(attrs, *[s.dtype for s in srcs])
-    backend.recorded += 1
-    if backend.recorded > backend.record_limit:
-        backend.flush()
-    return Node(op, srcs, attrs, dyn, shape, dtype, backend)
-
-
 def wrap(cls: Any, node: Node, ad: bool) -> Tensor:
     """A tensor for a node that isn't on the tape."""
     t: Tensor = cls(node, ad)
@@ -73,21 +61,42 @@ def apply(
 ) -> Tensor:
     """Record an op on tensors: the node, and the tape where an input is differentiable."""
     first = inputs[0]
-    backend = first._node.backend
-    ad = False
-    taped = False
-    for t in inputs:
-        if t._node.backend is not backend:
+    x = first._node
+    backend = x.backend
+    if x.dtype.kind not in op.dtypes:
+        check_dtype(op, x.dtype)
+    # Runs for every op of every step: one and two inputs are written out.
+    if len(inputs) == 1:
+        srcs: tuple[Node, ...] = (x,)
+        ad, taped = first._ad, first._fn is not None
+        shape, dtype = op.shape(attrs, x.shape), op.dtype(attrs, x.dtype)
+    elif len(inputs) == 2:
+        second = inputs[1]
+        y = second._node
+        if y.backend is not backend:
             mixed(op.name, inputs)
-        ad = ad or t._ad
-        taped = taped or t._fn is not None
-    if first._node.dtype.kind not in op.dtypes:
-        check_dtype(op, first._node.dtype)
-    node = record(op, tuple([t._node for t in inputs]), attrs, dyn)
+        srcs = (x, y)
+        ad = first._ad or second._ad
+        taped = first._fn is not None or second._fn is not None
+        shape, dtype = op.shape(attrs, x.shape, y.shape), op.dtype(attrs, x.dtype, y.dtype)
+    else:
+        srcs = tuple([t._node for t in inputs])
+        ad = taped = False
+        for t in inputs:
+            if t._node.backend is not backend:
+                mixed(op.name, inputs)
+            ad = ad or t._ad
+            taped = taped or t._fn is not None
+        shape = op.shape(attrs, *[n.shape for n in srcs])
+        dtype = op.dtype(attrs, *[n.dtype for n in srcs])
+    backend.recorded += 1
+    if backend.recorded > backend.record_limit:
+        backend.flush()
+    node = Node(op, srcs, attrs, dyn, shape, dtype, backend)
     out = type(first)._plain(node, ad)
     refs = backend.pending.refs
     refs.append(ref(out))
-    if taped and mode.enabled and type(op.grad) is not NonDiff and node.dtype.kind == "f":
+    if taped and mode.enabled and type(op.grad) is not NonDiff and dtype.kind == "f":
         fn = out._fn = GradFn(op, node, inputs)
         if fn.saved or fn.out is not None:
             refs.append(ref(fn))
