@@ -1,19 +1,21 @@
 """The host's threads: items are drawn once, errors come through, parts join to the whole."""
 
 import threading
+from collections import OrderedDict
 
 import numpy as np
 import pytest
 
 import wgburn as wb
-from wgburn.device import cpu
+from wgburn.compile import parts
+from wgburn.device import helpers
 
 pytestmark = pytest.mark.quick
 
 
 def test_every_item_is_drawn_once_on_the_host():
     drawn = []
-    cpu.share(range(1000), lambda mine: drawn.extend(mine))
+    helpers.share(range(1000), lambda mine: drawn.extend(mine))
     assert sorted(drawn) == list(range(1000))
 
 
@@ -29,10 +31,10 @@ def test_a_helpers_error_is_raised_on_the_host():
                 began.set()
                 raise ZeroDivisionError
 
-    if cpu.WORKERS == 1:
+    if helpers.WORKERS == 1:
         pytest.skip("no helpers here")
     with pytest.raises(ZeroDivisionError):
-        cpu.share(range(4), work)
+        helpers.share(range(4), work)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +51,8 @@ def test_a_helpers_error_is_raised_on_the_host():
 )
 @pytest.mark.parametrize("turned", [False, True])
 def test_products_in_parts_are_the_whole_on_cpu(monkeypatch, first, second, turned):
-    monkeypatch.setattr(cpu, "PART_PRODUCTS", 0)
+    monkeypatch.setattr(parts, "PRODUCTS", 0)
+    monkeypatch.setattr(wb.Device.cpu().backend, "plans", OrderedDict())
     rng = np.random.default_rng(0)
     a = rng.standard_normal(first, dtype=np.float32)
     b = rng.standard_normal(second, dtype=np.float32)

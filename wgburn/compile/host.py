@@ -17,13 +17,17 @@ from ..core.errors import DTypeError
 from ..ops.record import Call, Unsupported
 from .graph import GNode, Graph
 from .group import Group, Grouping
+from .lanes import cost, in_lanes, lives, reads_of
+from .parts import ONE, Cut, Threads, cut_of
 from .simplify import simplify
 from .units import Units, base_of
 
 #: Bytes of one value in a block: a few of them fit a second-level cache.
-BLOCK_BYTES = 1 << 18
+BLOCK_BYTES = 1 << 19
 #: Values smaller than this are computed whole.
 SMALL = 1 << 16
+#: Estimated microseconds from which the blocks of a group are shared with helper threads.
+SHARE = 2000.0
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,10 @@ class HostStep:
     block: int  # elements of it per block
     dead: tuple[int, ...]  # values not needed after the step
     room: int = 0  # bytes for the values that stay inside a block
+    cut: Cut | None = None  # pieces of a single op that run on all cores
+    shared: bool = False  # runs on all cores: `cut`, or a group whose blocks are shared
+    beside: bool = False  # may run on a helper thread until it is joined
+    joins: tuple[int, ...] = ()  # numbers of such steps that must have run first
     #: What to compute in a block, by its size: the last block may be smaller than the others.
     calls: dict[int, tuple[tuple[Inner, Call], ...]] = field(default_factory=dict)
     reads: tuple[str, ...] = ()  # "float32[256, 64]" each, for people
@@ -219,9 +227,10 @@ class Blocking:
         return None
 
 
-def plan_host(graph: Graph, fuse: bool) -> HostPlan:
-    """The plan of a graph on the host."""
+def plan_host(graph: Graph, fuse: bool, threads: Threads = ONE) -> HostPlan:
+    """The plan of a graph on the host, with work for all its threads."""
     graph = simplify(graph)
+    shapes = [n.shape for n in graph.nodes]
     for n in graph.nodes:
         if n.op is not None and isinstance(n.op.numpy, Unsupported):
             raise DTypeError(f"{n.op.name} on cpu: {n.op.numpy.why}")
@@ -242,7 +251,10 @@ def plan_host(graph: Graph, fuse: bool) -> HostPlan:
                 continue
             stack.pop()
             have.add(k)
-            steps.append(HostStep((_inner(graph.nodes[k], k, None),), (), (k,), 1, 1, ()))
+            n = graph.nodes[k]
+            cut = cut_of(n.op.name, n.shape, [shapes[s] for s in n.srcs], threads)
+            step = HostStep((_inner(n, k, None),), (), (k,), 1, 1, ())
+            steps.append(replace(step, cut=cut, shared=cut is not None))
 
     if fuse:
 
@@ -279,11 +291,13 @@ def plan_host(graph: Graph, fuse: bool) -> HostPlan:
             placed, room = _rooms(inner, outputs, block)
             sizes = {block, extent % block or block}
             calls = {s: tuple((n, n.on(s)) for n in placed) for s in sizes}
-            steps.append(HostStep(placed, inputs, outputs, extent, block, (), room, calls=calls))
+            step = HostStep(placed, inputs, outputs, extent, block, (), room, calls=calls)
+            share = threads.number > 1 and block < extent and cost(step, shapes) >= SHARE
+            steps.append(replace(step, shared=share))
             have.update(outputs)
     for o in graph.outputs:
         whole(o)
-    return _with_lives(graph, steps)
+    return _with_lives(graph, in_lanes(steps, shapes, threads))
 
 
 def _inner(n: GNode, i: int, axis: int | None) -> Inner:
@@ -337,28 +351,15 @@ def _rooms(
 
 def _labels(graph: Graph, s: HostStep) -> tuple[str, ...]:
     """What a step reads, for people."""
-    reads = [i for i, _ in s.inputs] or [x for n in s.inner for x in n.srcs]
-    nodes = [graph.nodes[i] for i in dict.fromkeys(reads)]
+    nodes = [graph.nodes[i] for i in dict.fromkeys(reads_of(s))]
     return tuple(f"{n.dtype.name}{list(n.shape)}" for n in nodes)
 
 
 def _with_lives(graph: Graph, steps: list[HostStep]) -> HostPlan:
     """Say after which step each value is dead."""
-    keep = set(graph.outputs)
-    last: dict[int, int] = {}
-    for k, s in enumerate(steps):
-        reads = [i for i, _ in s.inputs] or [x for n in s.inner for x in n.srcs]
-        for i in reads:
-            last[i] = k
-        for i in s.outputs:
-            last.setdefault(i, k)
-    dead: dict[int, list[int]] = {}
-    for i, k in last.items():
-        if i not in keep:
-            dead.setdefault(k, []).append(i)
+    dead = lives(steps, set(graph.outputs))
     done = tuple(
-        replace(s, dead=tuple(dead.get(k, ())), reads=_labels(graph, s))
-        for k, s in enumerate(steps)
+        replace(s, dead=dead.get(k, ()), reads=_labels(graph, s)) for k, s in enumerate(steps)
     )
     leaves = tuple((i, n.leaf) for i, n in enumerate(graph.nodes) if n.op is None)
     shapes = tuple((graph.nodes[o].shape, graph.nodes[o].dtype) for o in graph.outputs)

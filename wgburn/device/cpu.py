@@ -1,23 +1,24 @@
 """The numpy backend: runs host plans by the ops' numpy rules, block by block on all cores.
 
-Owns: execution of host plans, threads, scratch memory. Must not know: WGSL, drivers, grouping.
+Owns: execution of host plans, scratch memory. Must not know: WGSL, drivers, grouping.
 """
 
 from __future__ import annotations
 
 import os
 import platform
-import sys
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..compile.graph import Graph, Work
 from ..compile.host import HostPlan, HostStep, Inner, plan_host
+from ..compile.parts import Cut, Threads
 from ..core import dtype as dt
 from ..core import hostmem
 from ..core.config import config
@@ -26,6 +27,7 @@ from ..core.node import Store, Unread
 from ..ops.record import Call
 from .backend import Backend, DeviceInfo, MemoryReport
 from .blas import can_limit, single_threaded
+from .helpers import WORKERS, Job, hand_out, share
 from .paper import Held, HostPaper
 
 _BYTES = np.dtype(np.uint8)
@@ -35,61 +37,8 @@ def _sliced(a: NDArray[Any], axis: int | None, lo: int, hi: int) -> NDArray[Any]
     return a if axis is None else a[(slice(None),) * axis + (slice(lo, hi),)]
 
 
-class Cut(NamedTuple):
-    """How a heavy op falls into independent parts: the axis of each input that is cut (None: every
-    part reads it whole), and the axis of the result; joins=False: the parts' results add up."""
-
-    inputs: tuple[int | None, ...]
-    axis: int = 0
-    joins: bool = True
-
-
-#: Samples of a batch are independent in convolutions and pools.
-PARTS = {
-    "conv": Cut((0, None)),
-    "conv_input_grad": Cut((0, None)),
-    "conv_weight_grad": Cut((0, 0), joins=False),
-    "max_pool": Cut((0,)),
-    "max_pool_index": Cut((0,)),
-    "max_pool_grad": Cut((0, 0)),
-    "avg_pool": Cut((0,)),
-    "avg_pool_grad": Cut((0,)),
-}
-#: Elements read and written below which a second thread does not pay; multiplications for products.
-PART_ELEMENTS = 1 << 17
-PART_PRODUCTS = 1 << 26
-#: Blocks below which a second thread does not pay.
-PART_BLOCKS = 16
-
-
-def _product_cut(n: Inner, args: list[NDArray[Any]]) -> Cut:
-    """Rows are independent in a matrix product, and so are the products of a batch."""
-    rank = len(n.shape)
-    axis = max(range(rank - 1), key=n.shape.__getitem__) - rank
-    a, b = (axis if x.ndim >= -axis and x.shape[axis] != 1 else None for x in args)
-    return Cut((a, b if axis < -2 else None), axis)
-
-
 def _at(axis: int, a: NDArray[Any], part: slice) -> tuple[Any, ...]:
     return (slice(None),) * (axis % a.ndim) + (part,)
-
-
-def _parts(n: Inner, args: list[NDArray[Any]]) -> tuple[Cut, list[slice]] | None:
-    """The pieces to run at the same time, or None where that would not pay."""
-    if n.name == "matmul":
-        if prod(n.shape) * args[0].shape[-1] < PART_PRODUCTS or not can_limit():
-            return None
-        cut = _product_cut(n, args)
-    else:
-        found = PARTS.get(n.name)
-        if found is None or sum(a.size for a in args) + prod(n.shape) < PART_ELEMENTS:
-            return None
-        cut = found
-    extent = (n.shape if cut.joins else args[0].shape)[cut.axis]
-    if extent < 2 * WORKERS:
-        return None
-    step = -(-extent // WORKERS)
-    return cut, [slice(lo, min(lo + step, extent)) for lo in range(0, extent, step)]
 
 
 class Runner:
@@ -100,16 +49,33 @@ class Runner:
         self.numbers = numbers
         for i, slot in plan.leaves:
             self.values[i] = leaves[slot].buf
-        for step in plan.steps:
-            if step.inputs:
-                self._blocks(step)
-            else:
-                (n,) = step.inner
-                self.values[n.node] = self._whole(n)
-            for d in step.dead:
-                self.values[d] = None
+        running: dict[int, Job] = {}
+        try:
+            for k, step in enumerate(plan.steps):
+                for b in step.joins:
+                    running.pop(b).join()
+                if step.beside:
+                    running[k] = hand_out(partial(self._run, step))
+                else:
+                    self._run(step)
+                for d in step.dead:
+                    self.values[d] = None
+            while running:
+                running.popitem()[1].join()
+        finally:
+            for job in running.values():
+                with suppress(BaseException):  # an error is on its way already
+                    job.drop()
 
-    def _whole(self, n: Inner) -> NDArray[Any]:
+    def _run(self, step: HostStep) -> None:
+        if step.inputs:
+            self._blocks(step)
+        elif step.cut is not None:
+            self._in_parts(step.inner[0], step.cut)
+        else:
+            self._whole(step.inner[0])
+
+    def _whole(self, n: Inner) -> None:
         values = self.values
         args = [values[s] for s in n.srcs]
         lo, hi = n.dyn
@@ -117,52 +83,48 @@ class Runner:
         if lo != hi:
             call = Call(call.attrs, tuple(self.numbers[lo:hi]), call.shape, call.dtype)
         if n.elementwise:
-            out = hostmem.empty(n.shape, n.dtype)
+            out = values[n.node] = hostmem.empty(n.shape, n.dtype)
             n.rule(call, out, *args)
-            return out
-        if WORKERS > 1 and not n.view:
-            found = _parts(n, args)
-            if found is not None:
-                return self._in_parts(n, args, *found)
-        made: NDArray[Any] = n.rule(call, *args)
-        return made if made.dtype == n.dtype else made.astype(n.dtype)
+            return
+        made = n.rule(call, *args)
+        values[n.node] = made if made.dtype == n.dtype else made.astype(n.dtype)
 
-    def _in_parts(
-        self, n: Inner, args: list[NDArray[Any]], cut: Cut, parts: list[slice]
-    ) -> NDArray[Any]:
+    def _in_parts(self, n: Inner, cut: Cut) -> None:
         """Run a heavy op on pieces of its inputs."""
+        args = [self.values[s] for s in n.srcs]
         out = hostmem.empty(n.shape, n.dtype) if cut.joins else None
-        found: list[Any] = [None] * len(parts)
+        found: list[Any] = [None] * len(cut.pieces)
 
         def run(mine: Iterator[int]) -> None:
             for k in mine:
+                piece = cut.pieces[k]
                 own = [
-                    a if axis is None else a[_at(axis, a, parts[k])]
+                    a if axis is None else a[_at(axis, a, piece)]
                     for axis, a in zip(cut.inputs, args, strict=True)
                 ]
                 if out is None:
                     found[k] = n.rule(n.call, *own)
                     continue
-                to = out[_at(cut.axis, out, parts[k])]
+                to = out[_at(cut.axis, out, piece)]
                 made = n.rule(n.call._replace(shape=to.shape, out=to), *own)
                 if made is not to:
                     np.copyto(to, made, casting="unsafe")
 
-        share(range(len(parts)), run)
-        if out is not None:
-            return out
-        total: NDArray[Any] = sum(found[1:], start=found[0])
-        return total.astype(n.dtype, copy=False)
+        share(range(len(cut.pieces)), run)
+        if out is None:
+            total: NDArray[Any] = sum(found[1:], start=found[0])
+            out = total.astype(n.dtype, copy=False)
+        self.values[n.node] = out
 
     def _blocks(self, step: HostStep) -> None:
         for n in step.inner:
             if n.node in step.outputs:
                 self.values[n.node] = hostmem.empty(n.shape, n.dtype)
         starts = range(0, step.extent, step.block)
-        if len(starts) < PART_BLOCKS:
-            self._walk(step, starts)
-        else:
+        if step.shared:
             share(starts, lambda mine: self._walk(step, mine))
+        else:
+            self._walk(step, starts)
 
     def _walk(self, step: HostStep, starts: Iterable[int]) -> None:
         """Compute the blocks that begin at `starts`."""
@@ -194,46 +156,6 @@ class Runner:
                 local[k] = to
 
 
-#: Threads that walk blocks; numpy's loops release the interpreter lock.
-WORKERS = min(os.cpu_count() or 1, 4) if sys.platform != "emscripten" else 1
-_pool: list[Any] = []
-
-
-def pool() -> Any:
-    """The helper threads, started at first use."""
-    if not _pool:
-        from concurrent.futures import ThreadPoolExecutor
-
-        _pool.append(ThreadPoolExecutor(WORKERS - 1, "wgburn-cpu"))
-    return _pool[0]
-
-
-def share(items: Sequence[int], work: Callable[[Iterator[int]], None]) -> None:
-    """Let the threads draw items until none is left. A helper that has not woken by then is not
-    waited for: on a busy machine that takes longer than the work."""
-    left = deque(items)
-
-    def mine() -> Iterator[int]:
-        while True:
-            try:
-                item = left.popleft()
-            except IndexError:
-                return
-            yield item
-
-    def help_() -> None:
-        with np.errstate(all="ignore"):
-            work(mine())
-
-    helpers = [pool().submit(help_) for _ in range(min(WORKERS, len(items)) - 1)]
-    try:
-        work(mine())
-    finally:
-        for h in helpers:
-            if not h.cancel():
-                h.result()
-
-
 class CpuBackend(Backend):
     """numpy on the host."""
 
@@ -255,7 +177,7 @@ class CpuBackend(Backend):
         super().__init__("cpu", info)
 
     def outline(self, graph: Graph) -> HostPlan:
-        return plan_host(graph, config.fuse)
+        return plan_host(graph, config.fuse, Threads(WORKERS, can_limit()))
 
     def rehearse(self) -> HostPaper:
         return HostPaper()
