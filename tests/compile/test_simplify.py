@@ -3,11 +3,11 @@
 import pytest
 
 from wgburn.compile.graph import GNode, Graph
-from wgburn.compile.simplify import share_equal, transpose_products
+from wgburn.compile.simplify import merge_views, share_equal, transpose_products
 from wgburn.core import dtype as dt
 from wgburn.ops.elementwise import add, exp
 from wgburn.ops.matmul import matmul
-from wgburn.ops.movement import permute
+from wgburn.ops.movement import permute, reshape
 from wgburn.ops.source import iota
 
 pytestmark = pytest.mark.quick
@@ -80,3 +80,74 @@ def test_a_product_that_others_read_stays():
 def test_other_permutations_stay():
     g = product(order=(0, 1))
     assert transpose_products(g) is g
+
+
+def test_views_of_views_are_one():
+    g = Graph(
+        [
+            leaf(0, (2, 3, 4)),
+            node(permute, (0,), (4, 2, 3), (2, 0, 1)),
+            node(permute, (1,), (3, 4, 2), (2, 0, 1)),
+            node(reshape, (2,), (12, 2), (12, 2)),
+            node(reshape, (3,), (24,), (24,)),
+            node(exp, (4,), (24,)),
+        ],
+        (5,),
+        1,
+        0,
+    )
+    found = merge_views(g)
+    assert names(found) == [None, "permute", "reshape", "exp"]
+    assert found.nodes[1].attrs == (1, 2, 0) and found.nodes[1].srcs == (0,)
+    assert found.nodes[2].attrs == (24,) and found.outputs == (3,)
+
+
+def test_a_view_and_its_way_back_are_nothing():
+    g = Graph(
+        [
+            leaf(0, (2, 3)),
+            node(permute, (0,), (3, 2), (1, 0)),
+            node(permute, (1,), (2, 3), (1, 0)),
+            node(reshape, (2,), (6,), (6,)),
+            node(reshape, (3,), (2, 3), (2, 3)),
+            node(exp, (4,), (2, 3)),
+        ],
+        (5,),
+        1,
+        0,
+    )
+    found = merge_views(g)
+    assert names(found) == [None, "exp"] and found.nodes[1].srcs == (0,)
+
+
+def test_a_result_that_is_its_input_stays_a_view():
+    g = Graph(
+        [
+            leaf(0, (2, 3)),
+            node(reshape, (0,), (6,), (6,)),
+            node(reshape, (1,), (2, 3), (2, 3)),
+        ],
+        (1, 2),
+        1,
+        0,
+    )
+    found = merge_views(g)
+    assert names(found) == [None, "reshape", "reshape"]
+    assert [n.srcs for n in found.nodes[1:]] == [(0,), (0,)] and found.outputs == (1, 2)
+
+
+def test_unread_nodes_go_and_numbers_keep_their_places():
+    g = Graph(
+        [
+            leaf(0, (4,)),
+            node(exp, (0,), (4,)),
+            leaf(1, (4,)),
+            node(add, (0, 2), (4,), dyn=1, ndyn=1),
+        ],
+        (3,),
+        2,
+        2,
+    )
+    found = merge_views(g)
+    assert names(found) == [None, None, "add"]
+    assert found.nodes[2].dyn == 1 and found.numbers == 2 and found.leaves == 2

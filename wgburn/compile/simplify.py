@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ..ops.index import gather, index_select, scatter_add
-from ..ops.movement import permute
+from ..ops.movement import permute, reshape
 from .graph import GNode, Graph
 
 #: Indexed reads as loads of any kernel: their emitter finds the place first.
@@ -56,6 +56,45 @@ def share_equal(graph: Graph) -> Graph:
         if key is not None:
             found[key] = len(nodes)
         nodes.append(replace(n, srcs=srcs))
+    return _rebuilt(graph, nodes, new)
+
+
+def merge_views(graph: Graph) -> Graph:
+    """A reshape of a reshape is one, so is a permute of a permute; what gives back its input is
+    the input. Results of the graph stay views of their own. Nodes that are not read go."""
+    nodes: list[GNode] = []
+    new: dict[int, int] = {}
+    outputs = set(graph.outputs)
+    for i, n in enumerate(graph.nodes):
+        n = replace(n, srcs=tuple(new[s] for s in n.srcs)) if n.srcs else n
+        if n.op is reshape or n.op is permute:
+            (s,) = n.srcs
+            below, attrs = nodes[s], n.attrs
+            if below.op is n.op:
+                (s,) = below.srcs
+                attrs = attrs if n.op is reshape else tuple(below.attrs[a] for a in attrs)
+            identity = tuple(range(len(n.shape))) if n.op is permute else nodes[s].shape
+            if attrs == identity and i not in outputs:
+                new[i] = s
+                continue
+            n = replace(n, srcs=(s,), attrs=attrs)
+        new[i] = len(nodes)
+        nodes.append(n)
+    return _without_unread(_rebuilt(graph, nodes, new))
+
+
+def _without_unread(graph: Graph) -> Graph:
+    """Without nodes that nothing reads; leaves stay, they are numbered."""
+    read = set(graph.outputs)
+    for i in reversed(range(len(graph.nodes))):
+        if i in read:
+            read.update(graph.nodes[i].srcs)
+    nodes: list[GNode] = []
+    new: dict[int, int] = {}
+    for i, n in enumerate(graph.nodes):
+        if n.op is None or i in read:
+            new[i] = len(nodes)
+            nodes.append(replace(n, srcs=tuple(new[s] for s in n.srcs)))
     return _rebuilt(graph, nodes, new)
 
 
@@ -115,4 +154,4 @@ def _transposed(n: GNode, number: int) -> GNode:
     return GNode(permute, (number,), order, tuple(n.shape[d] for d in order), n.dtype)
 
 
-PASSES: tuple[Callable[[Graph], Graph], ...] = (share_equal, transpose_products)
+PASSES: tuple[Callable[[Graph], Graph], ...] = (merge_views, share_equal, transpose_products)

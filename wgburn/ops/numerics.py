@@ -136,7 +136,7 @@ _ERF_Q = _singles(3.80040996e-5, 0.00116520381, 0.0149973648, 0.114257172, 0.502
 #: A little beyond, the rational passes 1 in float32: cut off there, it is 1 exactly.
 _ERF_LOW, _ERF_HIGH, _ERF_ONE = _singles(-3.94, 3.94, 1.0)
 #: float32 elements evaluated at a time: large enough that calls cost little, and in cache.
-_ERF_BLOCK = 1 << 17
+_ERF_BLOCK = 1 << 15
 
 
 def _erf32(x: Array, out: Array, scratch: Array) -> None:
