@@ -1,14 +1,18 @@
 """The host's threads: items are drawn once, errors come through, parts join to the whole."""
 
 import threading
+import weakref
 from collections import OrderedDict
+from functools import partial
 
 import numpy as np
 import pytest
+from compile.seed_models import transformer_step
 
 import wgburn as wb
 from wgburn.compile import parts
 from wgburn.device import helpers
+from wgburn.device.cpu import CpuBackend, Runner
 
 pytestmark = pytest.mark.quick
 
@@ -73,3 +77,59 @@ def test_sums_over_many_or_few_values_on_cpu(rows, dim):
     x[3, 5] = np.nan
     found = wb.tensor(x, device=wb.Device.cpu()).sum(dim).numpy()
     assert np.flatnonzero(np.isnan(found)).tolist() == [5 if dim == 0 else 3]
+
+
+def test_whoever_needs_a_job_first_does_it():
+    found = []
+    job = helpers.Job(lambda: found.append(threading.get_ident()))
+    job.join()
+    job.join()  # once is enough
+    job.help()
+    job.drop()
+    assert found == [threading.get_ident()]
+
+
+def test_a_dropped_job_is_never_done_and_holds_nothing():
+    class Held:
+        pass
+
+    held, done = Held(), []
+    gone = weakref.ref(held)
+    job = helpers.Job(partial(done.append, held))
+    job.drop()
+    del held
+    assert gone() is None
+    job.help()
+    assert not done
+
+
+def test_a_jobs_error_is_raised_by_whoever_joins():
+    def fails():
+        raise ZeroDivisionError
+
+    job = helpers.Job(fails)
+    threading.Thread(target=job.help).start()
+    with pytest.raises(ZeroDivisionError):
+        job.join()
+
+
+def test_an_error_in_a_plan_leaves_the_device_usable(monkeypatch):
+    """With helpers at work on other steps."""
+    device = wb.Device(CpuBackend())
+    step, model, _ = transformer_step(device.autodiff(), 8)
+    before = step().item()
+    whole = Runner._whole
+    counts = iter(range(10**6))
+
+    def breaks(self, n):
+        if n.name == "index_add" and next(counts) == 0:
+            raise KeyboardInterrupt
+        return whole(self, n)
+
+    monkeypatch.setattr(Runner, "_whole", breaks)
+    kept = {n: p.numpy() for n, p in model.named_parameters()}
+    with pytest.raises(KeyboardInterrupt):
+        step()
+    for name, p in model.named_parameters():
+        np.testing.assert_array_equal(p.numpy(), kept[name])
+    assert step().item() < before

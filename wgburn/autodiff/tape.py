@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import threading
 import weakref
+from functools import cache
 from typing import Any
 
 from ..core.errors import GradError
@@ -59,15 +60,17 @@ class Rule:
         self.saves = saves
 
 
-class Saved:
-    """An input as its gradient rule will see it."""
+#: An input as its gradient rule will see it: node, place on the tape, version.
+Saved = tuple[Node, Any, int]
 
-    __slots__ = ("fn", "node", "version")
 
-    def __init__(self, node: Node, fn: Any, version: int) -> None:
-        self.node = node
-        self.fn = fn
-        self.version = version
+@cache
+def _reads(
+    saves: tuple[tuple[int, ...], ...], needs: tuple[bool, ...]
+) -> tuple[tuple[int, ...], bool]:
+    """The inputs that the rules of needed gradients read, and whether they read the output."""
+    found = {i for needed, what in zip(needs, saves, strict=False) if needed for i in what}
+    return tuple(sorted(found - {OUT})), OUT in found
 
 
 class GradFn:
@@ -98,37 +101,48 @@ class GradFn:
         self.dyn = out.dyn
         self.shape = out.shape
         self.dtype = out.dtype
-        self.shapes = tuple([t._node.shape for t in inputs])
-        self.dtypes = tuple([t._node.dtype for t in inputs])
-        self.parents: tuple[Any, ...] | None = tuple([t._fn for t in inputs])
-        self.needs = tuple([p is not None for p in self.parents])
+        # Runs for every op of every step: one and two inputs are written out.
+        first = inputs[0]
+        x, fn = first._node, first._fn
+        self.parents: tuple[Any, ...] | None
+        self.needs: tuple[bool, ...]
+        if len(inputs) == 1:
+            self.shapes: tuple[Any, ...] = (x.shape,)
+            self.dtypes: tuple[Any, ...] = (x.dtype,)
+            self.parents, self.needs = (fn,), (fn is not None,)
+        elif len(inputs) == 2:
+            y, other = inputs[1]._node, inputs[1]._fn
+            self.shapes, self.dtypes = (x.shape, y.shape), (x.dtype, y.dtype)
+            self.parents, self.needs = (fn, other), (fn is not None, other is not None)
+        else:
+            self.shapes = tuple([t._node.shape for t in inputs])
+            self.dtypes = tuple([t._node.dtype for t in inputs])
+            self.parents = tuple([t._fn for t in inputs])
+            self.needs = tuple([p is not None for p in self.parents])
         self.seq = next_seq()
         # A view of a leaf (weight.T) goes stale with it: the leaf and its version.
         self.base: tuple[Leaf, int] | None = None
         if op.kind == "view":
-            first = inputs[0]._fn
-            if type(first) is Leaf:
-                self.base = (first, inputs[0]._version)
-            elif type(first) is GradFn:
-                self.base = first.base
-        reads: set[int] = set()
+            if type(fn) is Leaf:
+                self.base = (fn, first._version)
+            elif type(fn) is GradFn:
+                self.base = fn.base
+        self.out: Node | None = None
+        self.saved: dict[int, Saved] | None = {}
         if op.saves:
-            for needed, what in zip(self.needs, op.saves, strict=False):
-                if needed:
-                    reads.update(what)
-        self.out = out if OUT in reads else None
-        self.saved: dict[int, Saved] | None = {
-            i: Saved(inputs[i]._node, inputs[i]._fn, inputs[i]._version) for i in reads if i != OUT
-        }
+            reads, result = _reads(op.saves, self.needs)
+            if result:
+                self.out = out
+            for i in reads:
+                t = inputs[i]
+                self.saved[i] = (t._node, t._fn, t._version)
 
     def held_nodes(self) -> list[Node]:
         """Values that must be kept when they are computed (see core.node.Pending).
 
         Not Python scalars: a gradient's plan takes them as numbers, stored they are a buffer each.
         """
-        nodes = (
-            [s.node for s in self.saved.values() if s.node.op is not const] if self.saved else []
-        )
+        nodes = [n for n, *_ in self.saved.values() if n.op is not const] if self.saved else []
         if self.out is not None:
             nodes.append(self.out)
         return nodes
@@ -159,12 +173,12 @@ class Context:
         self.shapes = fn.shapes
         self.dtypes = fn.dtypes
         self.ins: list[Any] = [None] * len(fn.shapes)
-        for i, s in saved.items():
-            if type(s.fn) is Leaf:
-                s.fn.check_version(fn.name, s.version)
-            elif type(s.fn) is GradFn and s.fn.base is not None:
-                s.fn.base[0].check_version(fn.name, s.fn.base[1])
-            self.ins[i] = make(s.node, s.fn)
+        for i, (node, place, version) in saved.items():
+            if type(place) is Leaf:
+                place.check_version(fn.name, version)
+            elif type(place) is GradFn and place.base is not None:
+                place.base[0].check_version(fn.name, place.base[1])
+            self.ins[i] = make(node, place)
         self.out = make(fn.out, fn) if fn.out is not None else None
 
 

@@ -36,7 +36,7 @@ class Job:
         self._error: BaseException | None = None
 
     def help(self) -> None:
-        """Do the work, if nobody has begun."""
+        """Do the work, if nobody has begun it."""
         work = self._taken()
         if work is None:
             return
@@ -47,22 +47,22 @@ class Job:
         finally:
             self._done.release()
 
-    def drop(self) -> Callable[[], None] | None:
-        """The work, if no helper has begun it; else return when it is done. Raises what it
+    def drop(self) -> None:
+        """See that nobody begins it; where a helper has, wait until it is done. Raises what it
         raised."""
-        work = self._taken()
-        if work is None:
-            with self._done:
-                pass
-            if self._error is not None:
-                raise self._error
-        return work
+        if self._taken() is None:
+            self._wait()
 
     def join(self) -> None:
-        """Have the work done. Raises what it raised."""
-        work = self.drop()
-        if work is not None:
-            work()
+        """Have the work done, here if nobody has begun it. Raises what it raised."""
+        self.help()
+        self._wait()
+
+    def _wait(self) -> None:
+        with self._done:
+            pass
+        if self._error is not None:
+            raise self._error
 
     def _taken(self) -> Callable[[], None] | None:
         """The work for the first who asks; it is let go of, as a job may stay in the queue."""

@@ -7,6 +7,7 @@ know: what a backend does with the node.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from math import copysign
 from typing import TYPE_CHECKING, Any
 from weakref import ref
@@ -26,6 +27,12 @@ if TYPE_CHECKING:
 _STRUCTURAL = (0, 1, -1)
 
 
+@cache
+def slot_of(dtype: DType) -> ConstAttrs:
+    """The attributes of a constant whose value is a slot."""
+    return ConstAttrs(dtype, None)
+
+
 def scalar_node(value: Number, dtype: DType, backend: Any) -> Node:
     """A constant of shape ()."""
     if dtype.kind == "f":
@@ -38,7 +45,7 @@ def scalar_node(value: Number, dtype: DType, backend: Any) -> Node:
         structural = value in _STRUCTURAL
     if structural:
         return Node(const, (), ConstAttrs(dtype, value), (), (), dtype, backend)
-    return Node(const, (), ConstAttrs(dtype, None), (value,), (), dtype, backend)
+    return Node(const, (), slot_of(dtype), (value,), (), dtype, backend)
 
 
 def wrap(cls: Any, node: Node, ad: bool) -> Tensor:

@@ -16,6 +16,13 @@ if TYPE_CHECKING:
     from .tensor import Tensor
 
 
+def _permuted(x: Any, order: Shape) -> Any:
+    """Dimensions in an order that is known to be one."""
+    if order == tuple(range(len(order))):
+        return x
+    return bridge.apply(mv.permute, (x,), order)
+
+
 class Movement:
     """Views share nothing a user could see: tensors are values."""
 
@@ -56,9 +63,7 @@ class Movement:
                 f"permute: {order} must name each of the {self.ndim} dimensions "
                 f"of {self.shape} once"
             )
-        if order == tuple(range(self.ndim)):
-            return self
-        return bridge.apply(mv.permute, (self,), order)
+        return _permuted(self, order)
 
     def transpose(self: Any, dim0: int, dim1: int) -> Tensor:
         """Swap two dimensions."""
@@ -66,7 +71,7 @@ class Movement:
         order = list(range(self.ndim))
         if self.ndim:
             order[a], order[b] = order[b], order[a]
-        return self.permute(tuple(order))
+        return _permuted(self, tuple(order))
 
     swapaxes = swapdims = transpose
 
@@ -86,7 +91,7 @@ class Movement:
     @property
     def T(self: Any) -> Tensor:
         """All dimensions reversed."""
-        return self.permute(tuple(reversed(range(self.ndim))))
+        return _permuted(self, tuple(range(self.ndim - 1, -1, -1)))
 
     @property
     def mT(self: Any) -> Tensor:
