@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..core.errors import DTypeError
 from ..ops.record import Call, Unsupported
@@ -62,6 +62,23 @@ class Inner:
         return Call(attrs, (), shape, self.dtype)
 
 
+class Entry(NamedTuple):
+    """What a block computes for one op, with everything that is known before it runs."""
+
+    node: int
+    rule: Any
+    call: Call
+    srcs: tuple[int, ...]
+    elementwise: bool
+    place: int  # where the value goes: an offset in the room, or one of the two below
+    dtype: Any
+    axis: int | None
+
+
+#: Places of values: memory of the plan (a group's output), or whatever the op's rule returns.
+STORED, MADE = -1, -2
+
+
 @dataclass(frozen=True)
 class HostStep:
     """A group (several `inner` ops walked in blocks) or a single op run whole (blocks == 1)."""
@@ -78,7 +95,7 @@ class HostStep:
     beside: bool = False  # may run on a helper thread until it is joined
     joins: tuple[int, ...] = ()  # numbers of such steps that must have run first
     #: What to compute in a block, by its size: the last block may be smaller than the others.
-    calls: dict[int, tuple[tuple[Inner, Call], ...]] = field(default_factory=dict)
+    calls: dict[int, tuple[Entry, ...]] = field(default_factory=dict)
     reads: tuple[str, ...] = ()  # "float32[256, 64]" each, for people
 
 
@@ -290,7 +307,7 @@ def plan_host(graph: Graph, fuse: bool, threads: Threads = ONE) -> HostPlan:
             inputs = tuple((i, axes[i]) for i in blocking.inputs)
             placed, room = _rooms(inner, outputs, block)
             sizes = {block, extent % block or block}
-            calls = {s: tuple((n, n.on(s)) for n in placed) for s in sizes}
+            calls = {s: tuple(_entry(n, s, outputs) for n in placed) for s in sizes}
             step = HostStep(placed, inputs, outputs, extent, block, (), room, calls=calls)
             share = threads.number > 1 and block < extent and cost(step, shapes) >= SHARE
             steps.append(replace(step, shared=share))
@@ -316,6 +333,11 @@ def _inner(n: GNode, i: int, axis: int | None) -> Inner:
         view,
         Call(n.attrs, (), n.shape, n.dtype.np),
     )
+
+
+def _entry(n: Inner, size: int, outputs: tuple[int, ...]) -> Entry:
+    place = n.at if n.at >= 0 else STORED if n.node in outputs else MADE
+    return Entry(n.node, n.rule, n.on(size), n.srcs, n.elementwise, place, n.dtype, n.axis)
 
 
 def _rooms(

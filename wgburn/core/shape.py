@@ -77,6 +77,8 @@ def reduced(shape: Shape, dims: Sequence[int], keepdim: bool) -> Shape:
 def infer_reshape(op: str, old: Shape, new: Sequence[int]) -> Shape:
     """Resolve one -1 in `new`. Raises ShapeError when the element counts differ."""
     total = prod(old)
+    if (not new or min(new) >= 0) and prod(new) == total:
+        return tuple(new)
     out = list(new)
     unknown = [i for i, s in enumerate(out) if s == -1]
     if len(unknown) > 1:
@@ -99,6 +101,11 @@ def as_shape(op: str, args: tuple[Any, ...]) -> tuple[int, ...]:
     """`f(2, 3)` and `f((2, 3))` alike."""
     if len(args) == 1 and isinstance(args[0], (tuple, list)):
         args = tuple(args[0])
+    for a in args:
+        if type(a) is not int:
+            break
+    else:
+        return args
     try:
         return tuple(int(a.__index__()) for a in args)
     except AttributeError:

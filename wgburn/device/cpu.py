@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..compile.graph import Graph, Work
-from ..compile.host import HostPlan, HostStep, Inner, plan_host
+from ..compile.host import MADE, HostPlan, HostStep, Inner, plan_host
 from ..compile.parts import Cut, Threads
 from ..core import dtype as dt
 from ..core import hostmem
@@ -34,7 +34,9 @@ _BYTES = np.dtype(np.uint8)
 
 
 def _sliced(a: NDArray[Any], axis: int | None, lo: int, hi: int) -> NDArray[Any]:
-    return a if axis is None else a[(slice(None),) * axis + (slice(lo, hi),)]
+    if axis is None or (not lo and hi == a.shape[axis]):
+        return a
+    return a[(slice(None),) * axis + (slice(lo, hi),)]
 
 
 def _at(axis: int, a: NDArray[Any], part: slice) -> tuple[Any, ...]:
@@ -136,24 +138,38 @@ class Runner:
             hi = min(lo + step.block, step.extent)
             for i, axis, a in inputs:
                 local[i] = _sliced(a, axis, lo, hi)
-            for n, call in step.calls[hi - lo]:
-                k = n.node
-                if n.axis is None and k in local:
+            # Runs for every op of every block: few lookups, few objects.
+            for k, rule, call, srcs, elementwise, place, dtype, axis in step.calls[hi - lo]:
+                if axis is None and k in local:
                     continue  # the same in every block
-                args = [local[s] for s in n.srcs]
-                if n.at >= 0:
-                    to = np.ndarray(call.shape, n.dtype, room, n.at)
-                elif k in step.outputs:
-                    to = _sliced(values[k], n.axis, lo, hi)
-                else:
-                    made = n.rule(call, *args)
-                    local[k] = made if made.dtype == n.dtype else made.astype(n.dtype)
+                if place == MADE:
+                    made = rule(call, *[local[s] for s in srcs])
+                    local[k] = made if made.dtype == dtype else made.astype(dtype)
                     continue
-                if n.elementwise:
-                    n.rule(call, to, *args)
+                if place >= 0:
+                    to = np.ndarray(call.shape, dtype, room, place)
                 else:
-                    np.copyto(to, n.rule(call, *args), casting="unsafe")
+                    to = _sliced(values[k], axis, lo, hi)
                 local[k] = to
+                if not elementwise:
+                    np.copyto(to, rule(call, *[local[s] for s in srcs]), casting="unsafe")
+                elif len(srcs) == 2:
+                    rule(call, to, local[srcs[0]], local[srcs[1]])
+                else:
+                    rule(call, to, *[local[s] for s in srcs])
+
+
+def _how(s: HostStep, blocks: int) -> str:
+    """How a step runs, for people."""
+    if s.inputs:
+        how = f"walked in {blocks} blocks"
+    elif s.cut is not None:
+        how = f"one op in {len(s.cut.pieces)} parts on all cores"
+    else:
+        how = "one op on whole arrays"
+    if s.beside:
+        return f"{how}, on a helper thread until it is needed"
+    return f"{how} on all cores" if s.inputs and s.shared else how
 
 
 class CpuBackend(Backend):
@@ -213,7 +229,7 @@ class CpuBackend(Backend):
                     writes,
                     size,
                     blocks,
-                    f"walked in {blocks} blocks" if s.inputs else "one op on whole arrays",
+                    _how(s, blocks),
                     "",
                 )
             )
