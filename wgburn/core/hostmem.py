@@ -7,7 +7,9 @@ tensors.
 
 from __future__ import annotations
 
+import ctypes
 import threading
+from functools import cache
 from math import prod
 from typing import Any, NamedTuple
 
@@ -34,23 +36,27 @@ class Usage(NamedTuple):
 Raw = tuple[NDArray[np.uint8], int]
 
 
-class _Block:
-    """Owns one raw allocation; numpy keeps it alive as the base of every view."""
+class _Lent:
+    """What numpy keeps alive as the base of every view of a block that is lent out; the block comes
+    back when it dies. Mixed into ctypes' arrays: numpy takes their memory five times as fast as
+    that of an object with __array_interface__."""
 
-    __slots__ = ("raw", "size", "asked", "__array_interface__")
-
-    def __init__(self, raw: Raw, size: int, asked: int) -> None:
-        self.raw = raw
-        self.size = size
-        self.asked = asked
-        self.__array_interface__: dict[str, Any] = {}
+    raw: Raw
+    size: int
+    asked: int
 
     def __del__(self) -> None:
         _give_back(self.size, self.asked, self.raw)
 
 
+@cache
+def _lent(size: int) -> Any:
+    """The class of blocks of a size."""
+    return type("Lent", (_Lent, ctypes.c_ubyte * size), {})
+
+
 _free: dict[int, list[Raw]] = {}
-_cached = _lent = _asked = _peak_asked = _peak_reserved = 0
+_cached = _out = _asked = _peak_asked = _peak_reserved = 0
 # Re-entrant: the garbage collector may run a block's __del__ while this thread holds the lock.
 _lock = threading.RLock()
 
@@ -61,10 +67,10 @@ def _size_class(nbytes: int) -> int:
 
 
 def _give_back(size: int, asked: int, raw: Raw) -> None:
-    global _cached, _lent, _asked
+    global _cached, _out, _asked
     try:
         with _lock:
-            _lent -= size
+            _out -= size
             _asked -= asked
             if _cached + size <= MAX_CACHED:
                 _free.setdefault(size, []).append(raw)
@@ -75,7 +81,7 @@ def _give_back(size: int, asked: int, raw: Raw) -> None:
 
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     """An uninitialised C-contiguous array, from the cache when it is large."""
-    global _cached, _lent, _asked, _peak_asked, _peak_reserved
+    global _cached, _out, _asked, _peak_asked, _peak_reserved
     nbytes = prod(shape) * dtype.itemsize
     if nbytes < SMALL:
         return np.empty(shape, dtype)
@@ -85,26 +91,21 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
         raw = stack.pop() if stack else None
         if raw is not None:
             _cached -= size
-        _lent += size
+        _out += size
         _asked += nbytes
         _peak_asked = max(_peak_asked, _asked)
-        _peak_reserved = max(_peak_reserved, _lent + _cached)
+        _peak_reserved = max(_peak_reserved, _out + _cached)
     if raw is None:
         fresh = np.empty(size, np.uint8)
         raw = fresh, fresh.ctypes.data
-    block = _Block(raw, size, nbytes)
-    block.__array_interface__ = {
-        "version": 3,
-        "shape": shape,
-        "typestr": dtype.str,
-        "data": (raw[1], False),
-    }
-    return np.asarray(block)
+    block = _lent(size).from_address(raw[1])
+    block.raw, block.size, block.asked = raw, size, nbytes
+    return np.ndarray(shape, dtype, block)
 
 
 def usage() -> Usage:
     """What the cache holds and lends at the moment."""
-    return Usage(_asked, _lent + _cached, _lent - _asked, _peak_asked, _peak_reserved)
+    return Usage(_asked, _out + _cached, _out - _asked, _peak_asked, _peak_reserved)
 
 
 def release() -> None:
