@@ -1,5 +1,6 @@
 """The host's threads: items are drawn once, errors come through, parts join to the whole."""
 
+import os
 import threading
 import weakref
 from collections import OrderedDict
@@ -133,3 +134,29 @@ def test_an_error_in_a_plan_leaves_the_device_usable(monkeypatch):
     for name, p in model.named_parameters():
         np.testing.assert_array_equal(p.numpy(), kept[name])
     assert step().item() < before
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the platform cannot fork")
+@pytest.mark.skipif(helpers.WORKERS == 1, reason="no helpers here")
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_forked_process_has_helpers_of_its_own():
+    helpers.hand_out(lambda: None).join()
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        names = []
+
+        def work():
+            names.append(threading.current_thread().name)
+            began.set()
+
+        began = threading.Event()
+        helpers.hand_out(work)
+        began.wait(20)
+        os.write(writer, "".join(names).encode())
+        os._exit(0)
+    os.close(writer)
+    found = os.read(reader, 100).decode()
+    os.waitpid(child, 0)
+    os.close(reader)
+    assert found.startswith("wgburn-cpu")

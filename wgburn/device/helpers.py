@@ -2,8 +2,8 @@
 
 Owns: the threads, jobs, how items are shared. Must not know: plans, ops.
 
-A helper wakes late on a busy machine, or not at all in a forked process. So nothing waits for one
-that has not begun: whoever needs the result does the work itself.
+A helper wakes late on a busy machine. So nothing waits for one that has not begun: whoever needs
+the result does the work itself.
 """
 
 from __future__ import annotations
@@ -74,6 +74,17 @@ class Job:
 
 _jobs: SimpleQueue[Job] = SimpleQueue()
 _threads: list[Thread] = []
+
+
+def _forget() -> None:
+    """A forked process has none of the threads: it starts its own."""
+    global _jobs
+    _jobs = SimpleQueue()
+    _threads.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
 
 
 def _serve() -> None:
