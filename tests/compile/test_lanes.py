@@ -32,7 +32,7 @@ def graphs(draw):
     steps = []
     for k in range(count):
         srcs = tuple(draw(st.integers(0, k + 1)) for _ in range(2))
-        steps.append(product(k + 2, srcs, draw(st.sampled_from([8, 256, 400]))))
+        steps.append(product(k + 2, srcs, draw(st.sampled_from([8, 256, 300]))))
     outputs = draw(st.sets(st.integers(2, count + 1), min_size=1))
     return steps, outputs
 
@@ -41,7 +41,7 @@ def graphs(draw):
 @settings(max_examples=150, deadline=None)
 def test_every_step_runs_once_and_on_values_that_are_there(found, threads):
     steps, outputs = found
-    shapes = [(400, 400)] * 2 + [s.inner[0].shape for s in steps]
+    shapes = [(300, 300)] * 2 + [s.inner[0].shape for s in steps]
     order = lanes.in_lanes(steps, shapes, Threads(threads))
     dead = lanes.lives(order, outputs)
     assert sorted(s.outputs for s in order) == sorted(s.outputs for s in steps)
@@ -65,11 +65,11 @@ def test_a_product_off_the_longest_way_goes_to_a_helper():
     # Two products of one value: a chain hangs on the second, nothing on the first.
     steps = [
         product(1, (0, 0), 256),
-        product(2, (1, 1), 400),
-        product(3, (1, 1), 400),
-        product(4, (3, 3), 400),
+        product(2, (1, 1), 300),
+        product(3, (1, 1), 300),
+        product(4, (3, 3), 300),
     ]
-    shapes = [(256, 256), (256, 256), (400, 400), (400, 400), (400, 400)]
+    shapes = [(256, 256), (256, 256), (300, 300), (300, 300), (300, 300)]
     order = lanes.in_lanes(steps, shapes, BOTH)
     assert [(s.outputs[0], s.beside) for s in order] == [
         (1, False),
@@ -83,13 +83,13 @@ def test_a_product_off_the_longest_way_goes_to_a_helper():
 
 def test_what_reads_a_helpers_result_is_put_off_until_it_is_there():
     steps = [
-        product(1, (0, 0), 400),  # beside: the way through 3 and 4 is longer
+        product(1, (0, 0), 300),  # beside: the way through 3 and 4 is longer
         product(2, (1, 1), 8),
-        product(3, (0, 0), 400),
-        product(4, (3, 3), 400),
+        product(3, (0, 0), 300),
+        product(4, (3, 3), 300),
         product(5, (4, 2), 8),
     ]
-    shapes = [(400, 400), (400, 400), (8, 8), (400, 400), (400, 400), (8, 8)]
+    shapes = [(300, 300), (300, 300), (8, 8), (300, 300), (300, 300), (8, 8)]
     order = lanes.in_lanes(steps, shapes, BOTH)
     assert [s.outputs[0] for s in order] == [1, 3, 2, 4, 5]
     assert order[0].beside and order[2].joins == (0,)

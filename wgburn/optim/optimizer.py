@@ -66,8 +66,8 @@ class _Undo:
 class Optimizer:
     """Base of optimizers: subclasses give `start(group, p)` and `update(group, p, grad, state)`.
 
-    `elementwise`: `update` does the same to every parameter of a group, element by element; a
-    subclass that looks at shapes or names leaves it False.
+    `elementwise`: `update` does the same to every parameter of a group, element by element, and its
+    state holds tensors and numbers. A subclass that looks at shapes or names leaves it False.
     """
 
     elementwise = False
@@ -221,33 +221,34 @@ class Optimizer:
         assert grad is not None
         if not self.elementwise:
             return self.update(group, p.detach(), grad.detach(), state)  # type: ignore[no-any-return]
-        node, ad = p._node, p._ad
-        kind: list[Any] = [node.backend, node.dtype, ad, node.shape == (), grad.dtype, grad._ad]
-        inputs = [node, grad._node]
-        for name, value in state.items():
+        node = p._node
+        kind: list[Any] = [p._ad, node.shape == ()]
+        inputs = []
+        for name, value in (("", p), ("grad", grad), *state.items()):
             if isinstance(value, Tensor):
-                kind += (name, value.dtype, value._ad)
-                inputs.append(value._node)
+                n = value._node
+                inputs.append(n)
+                kind += (name, n.backend, n.dtype, value._ad)
             else:
                 kind += (name, value)
         key = tuple(kind)
         copied = copies.get(key)
-        if copied is None:
+        if copied is None or not copied.fits or any(n.shape != node.shape for n in inputs):
             new: Tensor = self.update(group, p.detach(), grad.detach(), state)
-            tensors = {k: v for k, v in state.items() if isinstance(v, Tensor)}
-            numbers = {k: v for k, v in state.items() if k not in tensors}
-            flags = [(k, v._ad) for k, v in tensors.items()]
-            outputs = [new._node, *[v._node for v in tensors.values()]]
-            copies[key] = Copied(inputs, outputs, (new._ad, flags, numbers))
+            if copied is None:
+                tensors = [v for v in state.values() if isinstance(v, Tensor)]
+                outputs = [new._node, *[v._node for v in tensors]]
+                copies[key] = Copied(inputs, outputs, (new._ad, dict(state)))
             return new
-        if not copied.fits or any(n.shape != node.shape for n in inputs):
-            return self.update(group, p.detach(), grad.detach(), state)  # type: ignore[no-any-return]
-        ad, flags, numbers = copied.flags
-        made = copied.on(inputs)
-        state.update(numbers)
-        for (name, flag), n in zip(flags, made[1:], strict=True):
-            state[name] = wrap(Tensor, n, flag)
-        return Tensor(made[0], ad)
+        ad, like = copied.flags
+        made = iter(copied.on(inputs))
+        new = Tensor(next(made), ad)
+        state.clear()
+        for name, value in like.items():
+            if isinstance(value, Tensor):
+                value = wrap(Tensor, next(made), value._ad)
+            state[name] = value
+        return new
 
     @staticmethod
     def _changed(undo: _Undo) -> dict[Any, tuple[list[Node], list[tuple[Node, Node]]]]:
