@@ -71,18 +71,11 @@ class Grouping:
         self.graph = graph
         self.fuse = fuse
         self.trial = trial
-        self.most_reads = units.most_reads
-        self.outputs = units.outputs
-        self.depth = units.depth
-        self.units = units.units
-        self.reads = units.reads
-        self.readers = units.readers
-        self.leaf_readers = units.leaf_readers
-        self.elements = units.elements
+        self.units = units
         self.group_of: dict[int, Group] = {}
         self.groups: list[Group] = []
         adopt(self)
-        for u in sorted(self.units):
+        for u in sorted(self.units.units):
             self._place(u)
         if fuse:
             self._join_siblings()
@@ -93,7 +86,9 @@ class Grouping:
     def stored(self, group: Group) -> dict[int, bool]:
         """Members that must be in memory: read by another group, or an output."""
         inside = set(group.members)
-        return {u: u in self.outputs or not self.readers[u] <= inside for u in group.members}
+        return {
+            u: u in self.units.outputs or not self.units.readers[u] <= inside for u in group.members
+        }
 
     def _new(self, u: int) -> Group:
         n = self.graph.nodes[u]
@@ -102,11 +97,11 @@ class Grouping:
         else:
             g = Group("kernel" if n.op.kind == "kernel" else "elementwise", [u], n.shape)
         g.mask = 1 << u
-        g.depth = self.depth.get(u, 1)
-        g.deps = set(bits(self.reads[u]))
+        g.depth = self.units.depth.get(u, 1)
+        g.deps = set(bits(self.units.reads[u]))
         after = self.graph.after.get(u)
         if after is not None:
-            g.deps |= {after} if after in self.units else set(bits(self.reads[after]))
+            g.deps |= {after} if after in self.units.units else set(bits(self.units.reads[after]))
         self._ancestors(g)
         return g
 
@@ -250,7 +245,7 @@ class Grouping:
         for g in list(self.groups):
             if g.kind != "elementwise" or not self._clean(g, g) or not prod(g.shape):
                 continue
-            end = all(self.readers[m] <= set(g.members) for m in g.members)
+            end = all(self.units.readers[m] <= set(g.members) for m in g.members)
             if prod(g.shape) > (END if end else SMALL):
                 continue
             if not g.bindings and self.trial(g, self.stored(g)):
@@ -260,7 +255,7 @@ class Grouping:
                 parts = len(h.parts or [h])
                 if not g.deps.isdisjoint(h.members) or not h.deps.isdisjoint(g.members):
                     continue
-                if both <= self.most_reads + 1 and parts < most and self._merge(h, g, True):
+                if both <= self.units.most_reads + 1 and parts < most and self._merge(h, g, True):
                     open_[k] = self.group_of[h.members[0]]
                     break
             else:
@@ -293,7 +288,7 @@ class Grouping:
                 continue
             seen.add(i)
             n = self.graph.nodes[i]
-            if i in self.units or n.op is None:
+            if i in self.units.units or n.op is None:
                 if prod(n.shape) > 1:
                     out.add(i)
             else:
@@ -341,8 +336,8 @@ class Grouping:
     def _shrinks(self, g: Group) -> bool:
         """Whether a group stores less than it reads of other groups."""
         stored = [m for m, kept in self.stored(g).items() if kept]
-        read = {r for m in g.members for r in bits(self.reads[m])}
-        return self.elements(read - set(g.members)) > self.elements(stored)
+        read = {r for m in g.members for r in bits(self.units.reads[m])}
+        return self.units.elements(read - set(g.members)) > self.units.elements(stored)
 
     def _yields(self, donations: Mapping[int, int], number: Mapping[int, int]) -> list[set[int]]:
         """Per group the groups that read leaves whose memory it takes, and do not depend on it."""
@@ -351,7 +346,7 @@ class Grouping:
             g = self.group_of.get(u)
             if g is None:
                 continue
-            for r in self.leaf_readers.get(leaf, ()):
+            for r in self.units.leaf_readers.get(leaf, ()):
                 other = self.group_of[r]
                 if other is not g and not other.ancestors & g.mask:
                     out[number[id(g)]].add(number[id(other)])

@@ -194,7 +194,7 @@ class Lowering(RowLowering):
         Only where their elements have one type, and where no result goes to memory of its own,
         which might be in the same page and be bound twice.
         """
-        outputs = self.grouping.outputs
+        outputs = self.grouping.units.outputs
         if any(o.buffer >= self.graph.leaves and m in outputs for m, o in results.items()):
             return {}
         bound = {b for p in parts for b in p.emitter.loads}

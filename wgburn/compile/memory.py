@@ -171,7 +171,7 @@ class Memory:
             return False
         return all(
             self._runs_before(self.grouping.group_of.get(u), group)
-            for u in self.grouping.leaf_readers.get(old, ())
+            for u in self.grouping.units.leaf_readers.get(old, ())
         )
 
     def _runs_before(self, other: Group | None, group: Group) -> bool:
