@@ -13,7 +13,7 @@ from wgburn.compile.parts import Threads
 from wgburn.device import cpu
 from wgburn.ops.record import Call
 
-pytestmark = pytest.mark.quick
+quick = pytest.mark.quick
 
 BOTH = Threads(2)
 
@@ -37,8 +37,9 @@ def graphs(draw):
     return steps, outputs
 
 
+@quick
 @given(graphs(), st.integers(2, 4))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_every_step_runs_once_and_on_values_that_are_there(found, threads):
     steps, outputs = found
     shapes = [(300, 300)] * 2 + [s.inner[0].shape for s in steps]
@@ -61,6 +62,7 @@ def test_every_step_runs_once_and_on_values_that_are_there(found, threads):
     assert gone.isdisjoint(outputs)
 
 
+@quick
 def test_a_product_off_the_longest_way_goes_to_a_helper():
     # Two products of one value: a chain hangs on the second, nothing on the first.
     steps = [
@@ -81,6 +83,7 @@ def test_a_product_off_the_longest_way_goes_to_a_helper():
     assert lanes.in_lanes(steps, shapes, Threads(2, products=False)) == steps
 
 
+@quick
 def test_what_reads_a_helpers_result_is_put_off_until_it_is_there():
     steps = [
         product(1, (0, 0), 300),  # beside: the way through 3 and 4 is longer

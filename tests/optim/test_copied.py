@@ -7,7 +7,7 @@ import wgburn as wb
 from wgburn import nn, optim
 from wgburn.optim import Adam
 
-pytestmark = pytest.mark.quick
+quick = pytest.mark.quick
 
 SHAPES = [(3, 4), (5,), (4, 3), (), (1,), (2, 1, 3), (7,), (0, 3)]
 OPTIMIZERS = {
@@ -37,7 +37,9 @@ def trained(device, make, plain):
     return [p.numpy() for p in params], optimizer.state_dict()
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=quick if n == "adam" else ()) for n in OPTIMIZERS]
+)
 def test_a_copied_update_is_the_update(device, name):
     values, state = trained(device, OPTIMIZERS[name], plain=False)
     expected, reference = trained(device, OPTIMIZERS[name], plain=True)
@@ -54,6 +56,7 @@ def test_a_copied_update_is_the_update(device, name):
                 assert found == value, key
 
 
+@quick
 def test_most_updates_are_copied(cpu, monkeypatch):
     calls = []
     update = Adam.update
@@ -97,6 +100,7 @@ class Normed(optim.Optimizer):
         return p - grad / grad.abs().amax() * self.slot("lr", group["lr"], p)
 
 
+@quick
 @pytest.mark.parametrize("kind", [ByShape, Normed])
 def test_an_update_that_looks_at_shapes_is_recorded_each_time(device, kind):
     with wb.use_device(device.autodiff()):
@@ -112,6 +116,7 @@ def test_an_update_that_looks_at_shapes_is_recorded_each_time(device, kind):
     assert (found[2] == 1).all()
 
 
+@quick
 def test_numbers_of_a_group_are_one_slot_each(cpu):
     backend = cpu.backend
     with wb.use_device(cpu.autodiff()):
