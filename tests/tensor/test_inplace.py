@@ -93,3 +93,33 @@ def test_copy_takes_values_of_another_device(cpu, wgpu):
     t.copy_(wb.tensor([1.0, 2.0], device=wgpu))
     assert t.tolist() == [1, 2]
     assert t.device == cpu
+
+
+VIEWS = {
+    "itself": lambda t: t.T.T,
+    "reshaped": lambda t: t.reshape(-1),
+    "there and back": lambda t: t.reshape(-1).reshape(t.shape),
+    "transposed": lambda t: t.T,
+    "sliced": lambda t: t[1:, ::2],
+    "expanded": lambda t: t.reshape(1, *t.shape).expand(2, *t.shape),
+    "computed": lambda t: t * 2,
+}
+
+
+@pytest.mark.parametrize("make", [wb.optim.SGD, wb.optim.Adam])
+@pytest.mark.parametrize("name", VIEWS)
+def test_a_pending_view_of_a_parameter_shows_the_value_before_the_update(device, make, name):
+    view = VIEWS[name]
+    with wb.use_device(device.autodiff()):
+        p = wb.nn.Parameter(wb.tensor(np.arange(12, dtype=np.float32).reshape(3, 4)))
+    optimizer = make([p], lr=0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        doubled = p * 2.0
+        old = p.numpy()  # computes p * 2: the parameter itself has no reader left
+        kept = view(p.detach())
+        (doubled * doubled).sum().backward()
+        optimizer.step()
+        assert not np.array_equal(p.numpy(), old)
+        expected = view(wb.tensor(old, device=device)).numpy()
+        np.testing.assert_array_equal(kept.numpy(), expected)

@@ -73,6 +73,13 @@ class Graph:
         return uses
 
 
+def _shown(node: Node) -> Node:
+    """What a chain of views shows."""
+    while node.store is None and node.op.kind == "view":
+        node = node.srcs[0]
+    return node
+
+
 class Work:
     """Pending nodes in normal form: the key, and what a plan with that key is bound to."""
 
@@ -141,7 +148,7 @@ class Work:
         self, updates: Sequence[tuple[Node, Node]], index: dict[Node, int]
     ) -> tuple[tuple[int, int], ...]:
         """(output, leaf slot) for updates whose old value nobody else holds: neither a tensor, nor
-        a tape, nor a view of its buffer."""
+        a tape, nor a view of its buffer, be it a view that this work is to give out."""
         slots: dict[Node, int] = {}
         held: dict[Node, int] = {}
         for n in self.order:
@@ -152,10 +159,11 @@ class Work:
                 for s in n.srcs:
                     if s in held:
                         held[s] += 1
+        shown = {_shown(self.order[o]) for o in self.outputs}
         found = []
         for old, new in updates:
             store = old.store
-            if store is None or store.layout is not None or old not in slots:
+            if store is None or store.layout is not None or old not in slots or old in shown:
                 continue
             if new not in index or index[new] not in self.outputs:
                 continue
