@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
+from sys import getrefcount
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,11 @@ def check(
             f"at least {low}" if high is None else f"{low} to {'below ' if open_high else ''}{high}"
         )
         raise ValueRangeError(f"{name}={value} must be {limit}")
+
+
+#: References to a state's tensor before the step that nobody else holds: what was before and what
+#: the step started from, a variable and getrefcount's own.
+STATE_REFS = 4
 
 
 class _Undo:
@@ -267,9 +273,9 @@ class Optimizer:
             for name, value in state.items():
                 if isinstance(value, Tensor):
                     old = started.get(name)
-                    if isinstance(old, Tensor):
+                    if isinstance(old, Tensor) and getrefcount(old) <= STATE_REFS:
                         add(value._node, old._node)
-                    else:  # a state that begins with this step
+                    else:  # it begins with this step, or somebody holds what it was
                         value._node.backend.keep(value._node)
                         add(value._node, None)
         return out
