@@ -52,6 +52,8 @@ SAMPLES = {
 #: Elements read and written below which a second thread does not pay; multiplications for products.
 ELEMENTS = 1 << 17
 PRODUCTS = 1 << 24
+#: Multiplications that a core does until a helper has woken and told that it is done.
+LATE = 6e6
 
 
 def multiplications(shape: Shape, first: Shape) -> int:
@@ -71,10 +73,13 @@ def cut_of(name: str, shape: Shape, shapes: Sequence[Shape], threads: Threads) -
     """The pieces of an op with this result and these inputs; None where cutting would not pay."""
     if not threads.divide(name):
         return None
+    late = 0.0
     if name == "matmul":
-        if multiplications(shape, shapes[0]) < PRODUCTS:
+        work = multiplications(shape, shapes[0])
+        if work < PRODUCTS:
             return None
         cut = _product_cut(shape, shapes)
+        late = LATE / work
     else:
         found = SAMPLES.get(name)
         if found is None or sum(map(prod, shapes)) + prod(shape) < ELEMENTS:
@@ -83,6 +88,8 @@ def cut_of(name: str, shape: Shape, shapes: Sequence[Shape], threads: Threads) -
     extent = (shape if cut.joins else shapes[0])[cut.axis]
     if extent < 2 * threads.number:
         return None
-    step = -(-extent // threads.number)
-    pieces = tuple(slice(lo, min(lo + step, extent)) for lo in range(0, extent, step))
-    return cut._replace(pieces=pieces)
+    # The thread that asks begins at once, the helpers a little later: its piece is larger.
+    first = min(round(extent * (1 + late * (threads.number - 1)) / threads.number), extent - 1)
+    step = -(-(extent - first) // (threads.number - 1))
+    rest = (slice(lo, min(lo + step, extent)) for lo in range(first, extent, step))
+    return cut._replace(pieces=(slice(0, first), *rest))

@@ -284,6 +284,8 @@ class Optimizer:
     def state_dict(self) -> dict[str, Any]:
         """torch's layout: {"state": {number: {...}}, "param_groups": [{..., "params":
         [numbers]}]}.
+
+        The tensors in it keep their values when training goes on (torch's change with it).
         """
         number: dict[int, int] = {}
         groups = []
