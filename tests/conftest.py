@@ -15,6 +15,12 @@ def pytest_addoption(parser):
     parser.addoption("--full", action="store_true", help="1,000 random graphs instead of 150")
 
 
+def pytest_collection_finish():
+    """Tests that collect garbage walk what they made, not the suite and its libraries."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True, scope="session")
 def settings_of_the_tests():
     """Tests see default settings, not those of the developer's wgburn.toml or variables."""

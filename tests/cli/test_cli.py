@@ -10,7 +10,7 @@ import pytest
 
 from wgburn.core.config import ALLOWED
 
-pytestmark = pytest.mark.quick
+quick = pytest.mark.quick
 
 
 def wgburn(*arguments, **variables):
@@ -29,6 +29,7 @@ def no_drivers(folder):
     return dict.fromkeys(names, missing)
 
 
+@quick
 def test_version_and_help():
     shown = wgburn("--version")
     assert shown.returncode == 0
@@ -37,6 +38,7 @@ def test_version_and_help():
     assert wgburn("info", "-h").returncode == 0
 
 
+@quick
 def test_info_for_a_script():
     shown = wgburn("info", "--json")
     assert shown.returncode == 0, shown.stderr

@@ -106,13 +106,12 @@ VIEWS = {
 }
 
 
-@pytest.mark.parametrize("make", [wb.optim.SGD, wb.optim.Adam])
 @pytest.mark.parametrize("name", VIEWS)
-def test_a_pending_view_of_a_parameter_shows_the_value_before_the_update(device, make, name):
+def test_a_pending_view_of_a_parameter_shows_the_value_before_the_update(device, name):
     view = VIEWS[name]
     with wb.use_device(device.autodiff()):
         p = wb.nn.Parameter(wb.tensor(np.arange(12, dtype=np.float32).reshape(3, 4)))
-    optimizer = make([p], lr=0.1)
+    optimizer = wb.optim.Adam([p], lr=0.1)
     for _ in range(3):
         optimizer.zero_grad()
         doubled = p * 2.0
