@@ -4,12 +4,10 @@ import gc
 
 import numpy as np
 import pytest
-from capture.test_explain import Net, same, state
-from compile.seed_models import training_step
 from device.small_models import STEPS, pictures_step
 
 import wgburn as wb
-from wgburn import nn, optim
+from wgburn import nn
 from wgburn.core.node import Unread
 from wgburn.device.device import Device
 from wgburn.device.wgpu import WgpuBackend
@@ -75,24 +73,13 @@ def test_a_larger_batch_needs_more(rules):
     assert b / a == pytest.approx(448 / 56, rel=0.25)  # in proportion to the batch
 
 
-@pytest.fixture
-def training(device):
-    d = device.autodiff()
-    d.seed(3)
-    with wb.use_device(d):
-        model = Net()
-        x, y = wb.randn(10, 6), wb.randint(0, 3, (10,))
-    optimizer = optim.AdamW(model.parameters(), lr=0.05)
-    return d, model, optimizer, training_step(model, optimizer, x, y)
-
-
 @quick
 @pytest.mark.parametrize("warm", [0, 2])
-def test_a_dry_run_leaves_everything_as_it_was(training, warm):
-    device, model, optimizer, step = training
+def test_a_dry_run_leaves_memory_as_it_was(training, warm):
+    device, _, _, step = training
     for _ in range(warm):
         step()
-    before = state(device, model, optimizer)
+    device.synchronize()
     gc.collect()
     memory = device.memory()
     report = wb.dry_run(step)()
@@ -102,27 +89,6 @@ def test_a_dry_run_leaves_everything_as_it_was(training, warm):
     # A layer's statistics of two steps ago, kept for a step that fails, go with the next forward.
     assert 0 <= memory.in_use - after.in_use <= 2 * 8 * 4
     assert report.peak_in_use >= report.in_use
-    same(before, state(device, model, optimizer))
-    assert all((p.grad is None) == (warm == 0) for p in model.parameters())
-
-
-@quick
-def test_training_goes_on_as_if_there_had_been_no_dry_run(device):
-    losses = []
-    for asked in (False, True):
-        d = device.autodiff()
-        d.seed(11)
-        with wb.use_device(d):
-            model = Net()
-            x, y = wb.randn(10, 6), wb.randint(0, 3, (10,))
-        step = training_step(model, optim.AdamW(model.parameters(), lr=0.05), x, y)
-        found = []
-        for k in range(4):
-            if asked and k in (0, 2):
-                wb.dry_run(step)()
-            found.append(step().item())
-        losses.append(found)
-    assert losses[0] == losses[1]
 
 
 @quick
@@ -136,21 +102,6 @@ def test_arguments_and_results_of_a_dry_run(device):
     assert report.peak_in_use == pytest.approx(most, abs=4 * KIB)
     with pytest.raises(wb.DTypeError, match="takes a function"):
         wb.dry_run(x)
-
-
-@quick
-@pytest.mark.parametrize("read", [lambda t: t.item(), lambda t: t.numpy(), float, bool])
-def test_a_read_inside_a_dry_run_raises(device, read):
-    x = wb.ones(3, device=device)
-
-    def reads():
-        total = (x * 2).sum()
-        read(total)
-        return total
-
-    with pytest.raises(wb.DeviceError, match="dry_run"):
-        wb.dry_run(reads)()
-    assert reads().item() == 6
 
 
 @quick

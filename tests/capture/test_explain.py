@@ -2,104 +2,19 @@
 
 import numpy as np
 import pytest
-from compile.seed_models import cnn_step, training_step
+from compile.seed_models import cnn_step
 
 import wgburn as wb
-from wgburn import nn, optim
 
 pytestmark = pytest.mark.quick
 
 
-class Net(nn.Module):
-    """Everything that a step changes: statistics, a counter, random numbers."""
-
-    def __init__(self):
-        super().__init__()
-        self.first, self.norm, self.last = nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 3)
-        self.drop = nn.Dropout(0.5)
-
-    def forward(self, x):
-        return self.last(self.drop(self.norm(self.first(x)).relu()))
-
-
-@pytest.fixture
-def training(device):
-    d = device.autodiff()
-    d.seed(3)
-    with wb.use_device(d):
-        model = Net()
-        x, y = wb.randn(10, 6), wb.randint(0, 3, (10,))
-    optimizer = optim.AdamW(model.parameters(), lr=0.05)
-    scheduled = training_step(model, optimizer, x, y)
-
-    def step():
-        loss = scheduled()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        return loss
-
-    return d, model, optimizer, step
-
-
-def state(device, model, optimizer):
-    device.synchronize()
-    values = {k: np.array(v.numpy()) for k, v in model.state_dict().items()}
-    for k, p in model.named_parameters():
-        if p.grad is not None:
-            values[f"grad {k}"] = p.grad.numpy()
-    kept = optimizer.state_dict()
-    flat = {}
-
-    def walk(tree, name):
-        if isinstance(tree, dict):
-            for k, v in tree.items():
-                walk(v, f"{name}.{k}")
-        elif isinstance(tree, (list, tuple)):
-            for k, v in enumerate(tree):
-                walk(v, f"{name}.{k}")
-        else:
-            flat[name] = tree.numpy() if isinstance(tree, wb.Tensor) else tree
-
-    walk(kept, "optimizer")
-    stream = device.backend.stream
-    return values, flat, (stream.seed, stream.offset)
-
-
-def same(a, b):
-    assert a[2] == b[2]
-    for one, two in zip(a[:2], b[:2], strict=True):
-        assert one.keys() == two.keys()
-        for k in one:
-            np.testing.assert_array_equal(one[k], two[k], err_msg=k)
-
-
 @pytest.mark.parametrize("warm", [0, 2])
-def test_everything_is_as_it_was(training, warm):
-    device, model, optimizer, step = training
+def test_a_training_step_is_several_kernels(training, warm):
+    *_, step = training
     for _ in range(warm):
         step()
-    before = state(device, model, optimizer)
-    explanation = wb.explain(step)
-    assert len(explanation.kernels) > 3
-    same(before, state(device, model, optimizer))
-    assert all((p.grad is None) == (warm == 0) for p in model.parameters())
-
-
-def test_training_goes_on_as_if_nothing_was_asked(device):
-    losses = []
-    for asked in (False, True):
-        d = device.autodiff()
-        d.seed(11)
-        with wb.use_device(d):
-            model = Net()
-            x, y = wb.randn(10, 6), wb.randint(0, 3, (10,))
-        step = training_step(model, optim.AdamW(model.parameters(), lr=0.05), x, y)
-        found = []
-        for k in range(4):
-            if asked and k in (0, 2):
-                wb.explain(step)
-            found.append(step().item())
-        losses.append(found)
-    assert losses[0] == losses[1]
+    assert len(wb.explain(step).kernels) > 3
 
 
 def test_nothing_runs(wgpu):
@@ -110,35 +25,6 @@ def test_nothing_runs(wgpu):
     wgpu.synchronize()
     assert wgpu.backend.queue.counters.launches == before
     assert len(explanation) == len(explanation.kernels) >= 1
-
-
-@pytest.mark.parametrize("read", [lambda t: t.item(), lambda t: t.numpy(), float, bool])
-def test_a_read_inside_raises(device, read):
-    x = wb.ones(3, device=device)
-
-    def reads():
-        total = (x * 2).sum()
-        read(total)
-        return total
-
-    with pytest.raises(wb.DeviceError, match="explain"):
-        wb.explain(reads)
-    # The device is usable, and the same work runs outside.
-    assert reads().item() == 6
-
-
-def test_an_error_inside_restores_too(training):
-    device, model, optimizer, step = training
-    step()
-    before = state(device, model, optimizer)
-
-    def fails():
-        step()
-        raise ValueError("no")
-
-    with pytest.raises(ValueError, match="no"):
-        wb.explain(fails)
-    same(before, state(device, model, optimizer))
 
 
 def test_pending_tensors(wgpu):

@@ -7,7 +7,7 @@ import types
 
 import numpy as np
 import pytest
-from capture.test_explain import same, state
+from capture.training import same, state
 from compile.seed_models import training_step
 from device.small_models import STEPS, Pictures, pictures_step
 
