@@ -91,7 +91,7 @@ class HostStep:
     dead: tuple[int, ...]  # values not needed after the step
     room: int = 0  # bytes for the values that stay inside a block
     cut: Cut | None = None  # pieces of a single op that run on all cores
-    shared: bool = False  # runs on all cores: `cut`, or a group whose blocks are shared
+    shared: bool = False  # a group whose blocks run on all cores
     beside: bool = False  # may run on a helper thread until it is joined
     joins: tuple[int, ...] = ()  # numbers of such steps that must have run first
     #: What to compute in a block, by its size: the last block may be smaller than the others.
@@ -270,8 +270,7 @@ def plan_host(graph: Graph, fuse: bool, threads: Threads = ONE) -> HostPlan:
             have.add(k)
             n = graph.nodes[k]
             cut = cut_of(n.op.name, n.shape, [shapes[s] for s in n.srcs], threads)
-            step = HostStep((_inner(n, k, None),), (), (k,), 1, 1, ())
-            steps.append(replace(step, cut=cut, shared=cut is not None))
+            steps.append(HostStep((_inner(n, k, None),), (), (k,), 1, 1, (), cut=cut))
 
     if fuse:
 

@@ -63,7 +63,8 @@ def in_lanes(
     """The steps in the order in which they begin, some of them `beside`, and with `joins` where the
     result of such a step must be there. `shapes`: of all values."""
     wholes = [cost(s, shapes) for s in steps]
-    costs = [c / (threads.number if s.shared else 1) for s, c in zip(steps, wholes, strict=True)]
+    cores = [threads.number if s.shared or s.cut is not None else 1 for s in steps]
+    costs = [c / n for c, n in zip(wholes, cores, strict=True)]
     leaves = [
         LEAST <= whole <= MOST and not s.inputs and threads.divide(s.inner[0].name)
         for s, whole in zip(steps, wholes, strict=True)
@@ -81,7 +82,7 @@ def in_lanes(
         joins = [b for b in before[k] if b in beside and b not in waited]
         waited.update(joins)
         step = replace(steps[k], joins=tuple(place[b] for b in joins))
-        out.append(replace(step, beside=True, cut=None, shared=False) if k in beside else step)
+        out.append(replace(step, beside=True, cut=None) if k in beside else step)
     return out
 
 

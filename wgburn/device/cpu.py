@@ -169,7 +169,7 @@ def _how(s: HostStep, blocks: int) -> str:
         how = "one op on whole arrays"
     if s.beside:
         return f"{how}, on a helper thread until it is needed"
-    return f"{how} on all cores" if s.inputs and s.shared else how
+    return f"{how} on all cores" if s.shared else how
 
 
 class CpuBackend(Backend):

@@ -18,8 +18,8 @@ from ..autodiff.functional import enable_grad, no_grad
 from ..core import journal
 from ..core.errors import DTypeError, StateDictError, ValueRangeError
 from ..core.node import Node, leaf
-from ..ops.source import ConstAttrs, const
-from ..tensor.bridge import wrap
+from ..ops.source import const
+from ..tensor.bridge import slot_of, wrap
 from ..tensor.creation import tensor
 from ..tensor.tensor import Tensor
 from .copied import Copied
@@ -140,7 +140,7 @@ class Optimizer:
         key = (name, value, dtype, backend)
         found = self._slots.get(key)
         if found is None:
-            node = Node(const, (), ConstAttrs(dtype, None), (float(value),), (), dtype, backend)
+            node = Node(const, (), slot_of(dtype), (float(value),), (), dtype, backend)
             found = self._slots[key] = Tensor(node, False)
         return found
 
